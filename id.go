@@ -1,0 +1,80 @@
+package holdfast
+
+import (
+	"crypto/rand"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// Ids are DNS labels: a kind, a hyphen and 26 lower-case Crockford base32
+// characters (48 bits of milliseconds, 80 random bits), sortable by time.
+type (
+	SandboxID   string // sb-…
+	OperationID string // op-…
+	InstanceID  string // in-…
+	HostID      string // ho-…
+	ProcessID   string // pr-…
+	ProjectID   string // pj-…, or the project "default"
+)
+
+// The prefixes of the ids, one per kind of resource.
+const (
+	PrefixSandbox   = "sb"
+	PrefixOperation = "op"
+	PrefixInstance  = "in"
+	PrefixHost      = "ho"
+	PrefixProcess   = "pr"
+	PrefixProject   = "pj"
+)
+
+const idLength = 26
+
+var crockford = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// IDs mints ids. The zero value reads the time from the system and randomness
+// from crypto/rand; a simulation replaces both.
+type IDs struct {
+	Now  func() time.Time
+	Rand io.Reader
+}
+
+// New returns a fresh id with the given prefix.
+func (g IDs) New(prefix string) string {
+	now := time.Now
+	if g.Now != nil {
+		now = g.Now
+	}
+	source := io.Reader(rand.Reader)
+	if g.Rand != nil {
+		source = g.Rand
+	}
+	var raw [16]byte
+	if _, err := io.ReadFull(source, raw[6:]); err != nil {
+		// crypto/rand never fails on Linux; an id without randomness would collide.
+		panic(fmt.Sprintf("holdfast: no randomness for an id: %v", err))
+	}
+	ms := uint64(now().UnixMilli())
+	var stamp [8]byte
+	binary.BigEndian.PutUint64(stamp[:], ms)
+	copy(raw[:6], stamp[2:])
+	return prefix + "-" + crockford.EncodeToString(raw[:])
+}
+
+// CheckID reports whether id has the shape of an id with that prefix, as an
+// INVALID_ARGUMENT error that names the field.
+func CheckID(field, prefix, id string) error {
+	rest, ok := strings.CutPrefix(id, prefix+"-")
+	if ok && len(rest) == idLength && strings.Trim(rest, "0123456789abcdefghjkmnpqrstvwxyz") == "" {
+		return nil
+	}
+	shown := id
+	if len(shown) > 64 {
+		shown = shown[:64] + "…"
+	}
+	return E(InvalidArgument, ReasonBadField, "%s %q is not an id: expected %s- and %d characters of 0-9 and a-z (without i, l, o, u)",
+		field, shown, prefix, idLength).With("field", field)
+}

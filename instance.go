@@ -1,0 +1,128 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+)
+
+// Desired is what a level says shall be.
+type Desired string
+
+// The levels. EXITED ends the instance and gives everything back but its
+// output; ABSENT removes that too.
+const (
+	DesiredRunning   Desired = "RUNNING"
+	DesiredSuspended Desired = "SUSPENDED"
+	DesiredExited    Desired = "EXITED"
+	DesiredAbsent    Desired = "ABSENT"
+)
+
+// MaxLevelWait bounds how long EnsureInstance waits for a change.
+const MaxLevelWait = 10 * time.Second
+
+// Level is a command downward (H2, H3): "incarnation 2 of this instance shall
+// be RUNNING, generation 7". It can be sent any number of times, in any order.
+type Level struct {
+	Cluster     string        `json:"cluster"` // hosts refuse orders of another
+	Instance    InstanceID    `json:"instance"`
+	Incarnation int64         `json:"incarnation"`
+	Generation  int64         `json:"generation"`
+	Desired     Desired       `json:"desired"`
+	Spec        *InstanceSpec `json:"spec,omitempty"` // needed for an incarnation not seen before
+	MintedAt    time.Time     `json:"minted_at"`      // of the incarnation, by the orchestrator
+	PlacedAt    time.Time     `json:"placed_at"`      // of the incarnation, by the fleet
+	Wait        time.Duration `json:"wait"`           // no content: how long the answer may be awaited, at most 10 s
+}
+
+// InstanceSpec is what an instance is made of; resolved once, stored with the
+// operation.
+type InstanceSpec struct {
+	Owner     string            `json:"owner"` // id of the resource it belongs to
+	Image     string            `json:"image"` // "base", "debian:bookworm", …
+	Env       map[string]string `json:"env,omitempty"`
+	Resources Resources         `json:"resources"`
+	Egress    Egress            `json:"egress"`
+}
+
+// Port is a port of the guest and where its host offers it.
+type Port struct {
+	Guest   int    `json:"guest"`
+	Address string `json:"address"` // host:port, reachable from the host only
+}
+
+// Observation is what is seen of an instance, at the host or as last stored.
+type Observation struct {
+	Instance    InstanceID    `json:"instance"`
+	Incarnation int64         `json:"incarnation"`
+	Generation  int64         `json:"generation"` // the highest level seen
+	State       InstanceState `json:"state"`
+	Desired     Desired       `json:"desired,omitempty"`
+	Failure     *Failure      `json:"failure,omitempty"`  // why it EXITED
+	Progress    string        `json:"progress,omitempty"` // while PREPARING, for a person
+	Ports       []Port        `json:"ports,omitempty"`
+	Address     string        `json:"address,omitempty"` // of the guest on its host's network
+	Host        HostID        `json:"host,omitempty"`
+	HostURL     string        `json:"host_url,omitempty"`
+	BootID      string        `json:"boot_id,omitempty"` // of the host
+	At          time.Time     `json:"at"`                // when it was seen
+	Stale       bool          `json:"stale,omitempty"`   // the authority could not be asked (contract: D2)
+	Owner       string        `json:"owner,omitempty"`
+}
+
+// Reached reports whether the observation answers the level.
+func (o Observation) Reached(l Level) bool {
+	if o.Incarnation != l.Incarnation || o.Generation < l.Generation {
+		return false
+	}
+	switch l.Desired {
+	case DesiredRunning:
+		return o.State == InstanceRunning
+	case DesiredSuspended:
+		return o.State == InstanceSuspended
+	case DesiredExited:
+		return o.State == InstanceExited || o.State == InstanceAbsent
+	case DesiredAbsent:
+		return o.State == InstanceAbsent
+	}
+	return false
+}
+
+// InstancePage is one page of the fleet's instances, by id; Next is "" on the last.
+type InstancePage struct {
+	Instances []Observation `json:"instances"`
+	Next      string        `json:"next,omitempty"`
+}
+
+// FleetService places instances on hosts (H2). Its errors: STALE_GENERATION and
+// LEVEL_CONFLICT (ABORTED and FAILED_PRECONDITION), TOO_OLD, NO_CAPACITY and
+// HOST_UNREACHABLE (UNAVAILABLE), and what the host answers.
+type FleetService interface {
+	EnsureInstance(ctx context.Context, level Level) (Observation, error)
+	// GetInstance reads; what the fleet lacks it asks the host (contract: D1).
+	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
+	ListInstances(ctx context.Context, after string, limit int) (InstancePage, error)
+	ListHosts(ctx context.Context) ([]Host, error)
+}
+
+// HostService is one host's agent (H3).
+type HostService interface {
+	EnsureInstance(ctx context.Context, level Level) (Observation, error)
+	// GetInstance answers NOT_FOUND for what was never seen, ABSENT for a tombstone.
+	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
+	ListInstances(ctx context.Context) ([]Observation, error)
+}
+
+// InstanceRef addresses one boot.
+type InstanceRef struct {
+	Instance    InstanceID `json:"instance"`
+	Incarnation int64      `json:"incarnation"`
+}
+
+// GuestConfig is what a host agent hands to the guest it boots.
+type GuestConfig struct {
+	Instance    InstanceID        `json:"instance"`
+	Incarnation int64             `json:"incarnation"`
+	Secret      []byte            `json:"secret"`       // signs this boot's deliveries (contract: B8)
+	CallbackURL string            `json:"callback_url"` // the host agent's gateway
+	Env         map[string]string `json:"env,omitempty"`
+}

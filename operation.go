@@ -1,0 +1,61 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+)
+
+// OperationKind is what an operation does to its resource.
+type OperationKind string
+
+// The kinds of operations on a sandbox.
+const (
+	OperationCreate  OperationKind = "CREATE"
+	OperationSuspend OperationKind = "SUSPEND"
+	OperationResume  OperationKind = "RESUME"
+	OperationDelete  OperationKind = "DELETE"
+)
+
+// Operation is one recorded intent: pending, or kept as the journal of its
+// resource (contract: A5).
+type Operation struct {
+	ID         OperationID
+	Resource   string // id of the resource
+	Kind       OperationKind
+	State      OperationState
+	Generation int64
+	Attempts   int
+	Since      time.Time
+	UpdatedAt  time.Time
+	FinishedAt time.Time // zero while pending
+	Claim      *Claim    // nil when no attempt is executing
+	WaitsFor   string    // what a pending one waits for: "image", "host", …; "" for nothing named
+	LastError  *Error
+	Next       string // what is safe to do next, for a person
+}
+
+// Claim says who executes an operation, and until when at the latest.
+type Claim struct {
+	Holder    string
+	Number    int64
+	ExpiresAt time.Time
+}
+
+// ListOperations filters and pages the journal of one resource, newest first.
+type ListOperations struct {
+	Resource  string
+	PageSize  int
+	PageToken string
+}
+
+// OperationPage is one page; NextPageToken is "" on the last.
+type OperationPage struct {
+	Operations    []Operation
+	NextPageToken string
+}
+
+// OperationService reads the journal.
+type OperationService interface {
+	ListOperations(ctx context.Context, caller Caller, in ListOperations) (OperationPage, error)
+	GetOperation(ctx context.Context, caller Caller, id OperationID) (Operation, error)
+}

@@ -1,0 +1,172 @@
+package holdfast
+
+import (
+	"context"
+	"time"
+)
+
+// Limits of a sandbox's settings (contract: A11).
+const (
+	MinTTL          = time.Second
+	MaxTTL          = 24 * time.Hour
+	DefaultTTL      = time.Hour
+	MaxRequestID    = 128
+	MaxName         = 128
+	MaxLabels       = 64
+	MaxLabelLength  = 256
+	MaxEnv          = 256
+	MaxEnvBytes     = 64 << 10
+	DefaultPageSize = 50
+	MaxPageSize     = 1000
+)
+
+// ProjectDefault is the project that exists from the first start.
+const ProjectDefault ProjectID = "default"
+
+// Expiry says what the end of a lifetime brings.
+type Expiry string
+
+// The ends of a lifetime.
+const (
+	ExpiryDelete  Expiry = "DELETE"
+	ExpirySuspend Expiry = "SUSPEND"
+)
+
+// Egress says what an instance may reach besides its own callbacks.
+type Egress string
+
+// The egress policies. Under neither does an instance reach its neighbours, its
+// host or the control plane.
+const (
+	EgressInternet Egress = "INTERNET" // public addresses, through the host; the default
+	EgressNone     Egress = "NONE"
+)
+
+// Resources are the limits of an instance. Zero means the default.
+type Resources struct {
+	CPUMillis   int64 `json:"cpu_millis,omitempty"`   // thousandths of a processor; default 1000
+	MemoryBytes int64 `json:"memory_bytes,omitempty"` // default 512 MiB
+	PIDs        int64 `json:"pids,omitempty"`         // default 512
+}
+
+// Defaults and limits of Resources.
+const (
+	DefaultCPUMillis         = 1000
+	DefaultMemoryBytes int64 = 512 << 20
+	DefaultPIDs              = 512
+	MaxCPUMillis             = 256_000
+	MinMemoryBytes     int64 = 16 << 20
+	MaxMemoryBytes     int64 = 1 << 40
+	MinPIDs                  = 16
+	MaxPIDs                  = 1 << 20
+)
+
+// WithDefaults returns r with every zero replaced.
+func (r Resources) WithDefaults() Resources {
+	if r.CPUMillis == 0 {
+		r.CPUMillis = DefaultCPUMillis
+	}
+	if r.MemoryBytes == 0 {
+		r.MemoryBytes = DefaultMemoryBytes
+	}
+	if r.PIDs == 0 {
+		r.PIDs = DefaultPIDs
+	}
+	return r
+}
+
+// Sandbox is an isolated place to run, as last recorded.
+type Sandbox struct {
+	ID          SandboxID
+	Name        string
+	Project     ProjectID
+	Creator     string // the API key's name
+	Environment string
+	State       SandboxState
+	Operation   *Operation // pending; nil when nothing is
+	Failure     *Failure   // why it is FAILED
+	Generation  int64      // raised by every recorded intent
+	Incarnation int64      // raised by every boot that replaces another
+	Instance    InstanceID
+	Resources   Resources
+	Egress      Egress
+	Env         map[string]string
+	Labels      map[string]string
+	TTL         time.Duration
+	OnExpiry    Expiry
+	Ports       []Port
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+	ReadyAt     time.Time // zero until it first became ready
+	ExpiresAt   time.Time // zero until it first became ready
+	DeletedAt   time.Time // zero unless DELETED
+}
+
+// Failure says why a resource failed, for a person and for a program.
+type Failure struct {
+	Reason  Reason `json:"reason"`
+	Message string `json:"message"`
+	LogTail string `json:"log_tail,omitempty"` // the last lines of the instance's console, at most 4 KiB
+}
+
+// CreateSandbox is the input of a create. What a client sent is fingerprinted
+// field by field, before defaults are applied (contract: A3).
+type CreateSandbox struct {
+	RequestID   string // 1 to 128 visible ASCII characters
+	Environment string // "base", "debian", or a base reference such as "debian:bookworm"
+	Name        string
+	TTL         time.Duration // zero: one hour
+	OnExpiry    Expiry        // "": DELETE
+	Env         map[string]string
+	Labels      map[string]string
+	Resources   Resources
+	Egress      Egress // "": INTERNET
+}
+
+// MutateSandbox addresses a suspend, resume or delete.
+type MutateSandbox struct {
+	ID           SandboxID
+	IfGeneration int64 // zero: unconditional
+}
+
+// ListSandboxes filters and pages.
+type ListSandboxes struct {
+	States    []SandboxState
+	Labels    map[string]string
+	PageSize  int    // zero: 50; at most 1000
+	PageToken string // opaque
+}
+
+// SandboxPage is one page of a list; NextPageToken is "" on the last.
+type SandboxPage struct {
+	Sandboxes     []Sandbox
+	NextPageToken string
+}
+
+// Caller is who makes a call, after authentication.
+type Caller struct {
+	Project ProjectID
+	Name    string // of the key
+}
+
+// SandboxService is the lifecycle of sandboxes (contract: A1–A6, A8). Every
+// method's caller is authenticated; what belongs to another project is
+// NOT_FOUND.
+type SandboxService interface {
+	CreateSandbox(ctx context.Context, caller Caller, in CreateSandbox) (Sandbox, error)
+	GetSandbox(ctx context.Context, caller Caller, id SandboxID) (Sandbox, error)
+	ListSandboxes(ctx context.Context, caller Caller, in ListSandboxes) (SandboxPage, error)
+	SuspendSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
+	ResumeSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
+	DeleteSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
+	// StreamSandboxLog yields the console (boot included) from offset on. With
+	// follow it goes on until the instance ends or ctx does.
+	StreamSandboxLog(ctx context.Context, caller Caller, in SandboxLog, yield func(OutputChunk) error) error
+}
+
+// SandboxLog addresses a part of a sandbox's console.
+type SandboxLog struct {
+	ID     SandboxID
+	Offset int64 // bytes
+	Follow bool
+}
