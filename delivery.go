@@ -23,3 +23,9 @@ type GuestReport struct {
 	Incarnation int64      `json:"incarnation"`
 	Failure     *Failure   `json:"failure,omitempty"`
 }
+
+// GuestDelivery is the body of a guest's delivery (H5).
+type GuestDelivery struct {
+	Kind   DeliveryKind `json:"kind"`
+	Report GuestReport  `json:"report"`
+}
