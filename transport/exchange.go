@@ -1,0 +1,270 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"sync"
+)
+
+// What a request's body has for those who touch it after its handler has returned,
+// or has closed it.
+var (
+	errDone   = errors.New("transport: the handler has returned")
+	errUnread = fmt.Errorf("transport: %w", http.ErrBodyReadAfterClose)
+)
+
+// exchange is one request and its response.
+type exchange struct {
+	name    string
+	handler http.Handler
+	log     *slog.Logger
+	leave   func() // tells the network that the handler has returned
+
+	server *http.Request // as the handler sees it
+	cancel context.CancelFunc
+	upload *pipe // the request's body; nil when there is none
+	closer func() error
+
+	download *pipe // the response's body
+	started  chan struct{}
+	answer   *http.Response // set before started is closed
+	unwatch  func() bool    // stops watching the client's context
+
+	mu       sync.Mutex
+	failed   chan struct{} // closed by the first abort
+	failure  error         // set before failed is closed
+	returned bool          // the handler has
+}
+
+// newExchange builds what the handler sees. The handler's context is its own: values
+// do not cross a network, and neither do they here.
+func newExchange(req *http.Request, name string, h http.Handler) *exchange {
+	ctx, cancel := context.WithCancel(context.Background())
+	x := &exchange{
+		name: name, handler: h, cancel: cancel,
+		closer:   sync.OnceValue(func() error { return closeBody(req) }),
+		download: newPipe(), started: make(chan struct{}), failed: make(chan struct{}),
+	}
+	server := &http.Request{
+		Method: req.Method, Proto: "HTTP/2.0", ProtoMajor: 2,
+		URL:    &url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery},
+		Header: req.Header.Clone(), Host: req.Host, RequestURI: req.URL.RequestURI(),
+		RemoteAddr: "memory:0", Body: http.NoBody,
+	}
+	if server.Method == "" {
+		server.Method = http.MethodGet
+	}
+	if server.Host == "" {
+		server.Host = req.URL.Host
+	}
+	if server.Header == nil {
+		server.Header = http.Header{}
+	}
+	if req.Body != nil && req.Body != http.NoBody {
+		x.upload = newPipe()
+		server.ContentLength = req.ContentLength
+		if req.ContentLength <= 0 {
+			server.ContentLength = -1
+		}
+		server.Trailer = declared(req.Trailer)
+		server.Body = &uploadBody{pipe: x.upload, client: req, server: server}
+	}
+	x.server = server.WithContext(ctx)
+	if b, ok := server.Body.(*uploadBody); ok {
+		b.server = x.server
+	}
+	return x
+}
+
+// run serves the exchange and gives the response once its header is there.
+func (x *exchange) run(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	x.unwatch = context.AfterFunc(ctx, func() { x.abort(ctx.Err()) })
+	if x.upload != nil {
+		go x.pump(req)
+	}
+	go x.serve(req)
+	select {
+	case <-x.started:
+	case <-x.failed:
+	}
+	select {
+	case <-x.started:
+		return x.answer, nil
+	default:
+		x.unwatch()
+		return nil, x.failure
+	}
+}
+
+// serve runs the handler to its end.
+func (x *exchange) serve(req *http.Request) {
+	defer x.leave()
+	w := &responseWriter{exchange: x, request: req, header: http.Header{}}
+	defer x.release()
+	defer func() {
+		if p := recover(); p != nil {
+			x.panicked(p)
+		}
+	}()
+	x.handler.ServeHTTP(w, x.server)
+	w.finish()
+}
+
+// panicked breaks the connection, as a server does.
+func (x *exchange) panicked(p any) {
+	x.abort(reset(x.name))
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		return
+	}
+	x.logger().Error("transport: a handler panicked", "host", x.name, "path", x.server.URL.Path,
+		"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+}
+
+func (x *exchange) logger() *slog.Logger {
+	if x.log == nil {
+		return slog.Default()
+	}
+	return x.log
+}
+
+// release ends what depends on the handler.
+func (x *exchange) release() {
+	x.mu.Lock()
+	x.returned = true
+	x.mu.Unlock()
+	x.cancel()
+	if x.upload != nil {
+		x.upload.snap(errDone)
+		x.closeUpload()
+	}
+}
+
+// begin gives the client its answer. It and abort exclude each other: a client whose
+// connection broke before the header left gets no answer.
+func (x *exchange) begin() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.failure == nil {
+		close(x.started)
+	}
+	return x.failure
+}
+
+// abort breaks both directions; the client sees err, the handler a cancelled context.
+// The first one stands.
+func (x *exchange) abort(err error) {
+	x.mu.Lock()
+	if x.failure == nil {
+		x.failure = err
+		close(x.failed)
+	}
+	x.mu.Unlock()
+	x.cancel()
+	x.download.snap(err)
+	if x.upload != nil {
+		x.upload.snap(io.ErrUnexpectedEOF)
+		x.closeUpload()
+	}
+}
+
+// closeUpload ends a pump that waits for the client's body. By then nobody is left
+// who could be told of its error.
+func (x *exchange) closeUpload() {
+	if err := x.closer(); err != nil {
+		x.logger().Debug("transport: close a request's body", "host", x.name, "error", err)
+	}
+}
+
+// pump carries the request's body to the handler.
+func (x *exchange) pump(req *http.Request) {
+	source := io.Reader(req.Body)
+	if req.ContentLength > 0 {
+		// One more byte than announced shows that there are too many.
+		source = io.LimitReader(req.Body, req.ContentLength+1)
+	}
+	n, err := io.Copy(x.upload, source)
+	if err == nil && req.ContentLength > 0 && n != req.ContentLength {
+		err = fmt.Errorf("transport: ContentLength=%d with a body of another length", req.ContentLength)
+	}
+	err = errors.Join(err, x.closer())
+	if err == nil {
+		x.upload.finish(io.EOF)
+		return
+	}
+	x.mu.Lock()
+	over := x.returned
+	x.mu.Unlock()
+	// A handler may answer without reading everything.
+	if !over && !errors.Is(err, errUnread) {
+		x.abort(err)
+	}
+}
+
+// uploadBody is the request's body on the handler's side.
+type uploadBody struct {
+	*pipe
+	client, server *http.Request
+}
+
+// Read hands the trailers over with the last byte.
+func (b *uploadBody) Read(p []byte) (int, error) {
+	n, err := b.pipe.Read(p)
+	if errors.Is(err, io.EOF) {
+		for key := range b.server.Trailer {
+			b.server.Trailer[key] = b.client.Trailer[key]
+		}
+	}
+	return n, err
+}
+
+// Close says that the handler reads no more.
+func (b *uploadBody) Close() error {
+	b.snap(errUnread)
+	return nil
+}
+
+// downloadBody is the response's body on the client's side.
+type downloadBody struct{ exchange *exchange }
+
+// Read gives what the handler has written; its end stops watching the client's context.
+func (b downloadBody) Read(p []byte) (int, error) {
+	n, err := b.exchange.download.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.exchange.unwatch()
+	}
+	return n, err
+}
+
+// Close tells a handler that still runs that its client went away.
+func (b downloadBody) Close() error {
+	x := b.exchange
+	x.unwatch()
+	x.mu.Lock()
+	over := x.returned
+	x.mu.Unlock()
+	if over {
+		x.download.snap(http.ErrBodyReadAfterClose)
+	} else {
+		x.abort(http.ErrBodyReadAfterClose)
+	}
+	return nil
+}
+
+// declared copies the names of trailers, whose values come with the body's end.
+func declared(t http.Header) http.Header {
+	if len(t) == 0 {
+		return nil
+	}
+	names := make(http.Header, len(t))
+	for key := range t {
+		names[key] = nil
+	}
+	return names
+}
