@@ -78,3 +78,18 @@ func CheckID(field, prefix, id string) error {
 	return E(InvalidArgument, ReasonBadField, "%s %q is not an id: expected %s- and %d characters of 0-9 and a-z (without i, l, o, u)",
 		field, shown, prefix, idLength).With("field", field)
 }
+
+// BornAt reads from an id when it was minted, to the millisecond.
+func BornAt(id string) (time.Time, error) {
+	_, rest, ok := strings.Cut(id, "-")
+	if !ok || len(rest) != idLength {
+		return time.Time{}, fmt.Errorf("%q is not an id", id)
+	}
+	raw, err := crockford.DecodeString(rest)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is not an id: %w", id, err)
+	}
+	var stamp [8]byte
+	copy(stamp[2:], raw[:6])
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(stamp[:]))).UTC(), nil
+}

@@ -41,13 +41,17 @@ func Pending(ctx context.Context, tx Tx, r Resource) (Operation, bool, error) {
 type Filter struct {
 	Resource Resource // zero for all, without an ID for all of its kind
 	Pending  bool     // only what is pending
+	Newest   bool     // from the highest id down, instead of from the lowest up
 	After    string   // the id of the last one seen; empty to begin
 	Limit    int      // rows at most; 0 means 1000, which is also the most
 }
 
 // List returns operations in the order of their ids. The ended ones are the journal of their resource.
 func List(ctx context.Context, tx Tx, f Filter) ([]Operation, error) {
-	where, args := []string{"id > $1"}, []any{f.After}
+	where, args, order := []string{"id > $1"}, []any{f.After}, "id"
+	if f.Newest {
+		where, order = []string{"($1 = '' OR id < $1)"}, "id DESC"
+	}
 	add := func(column string, value any) {
 		args = append(args, value)
 		where = append(where, column+" = $"+strconv.Itoa(len(args)))
@@ -61,7 +65,7 @@ func List(ctx context.Context, tx Tx, f Filter) ([]Operation, error) {
 	if f.Pending {
 		where = append(where, "state = 'PENDING'") // a literal, so that the partial index is seen to fit
 	}
-	ops, err := page(ctx, tx, where, args, "id", f.Limit)
+	ops, err := page(ctx, tx, where, args, order, f.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("list operations: %w", err)
 	}

@@ -1,0 +1,211 @@
+package orchestrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/delivery"
+	"github.com/holdfast-dev/holdfast/delivery/inbox"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// The headers by which a guest names its boot; the signature proves it.
+const (
+	HeaderInstance    = "Holdfast-Instance"
+	HeaderIncarnation = "Holdfast-Incarnation"
+)
+
+// guestLimit bounds what a guest may post, in bytes.
+const guestLimit = 64 << 10
+
+// errNotKnownYet keeps what concerns something not known yet from being lost:
+// it is answered 503 and comes again (contract: B7, trap T17).
+var errNotKnownYet = delivery.ErrNotYet
+
+// fleetSource names the fleet in the inbox.
+const fleetSource = "fleet"
+
+// DeliveryHandler serves the orchestrator's delivery endpoints:
+// POST /deliveries/instances (H5), /deliveries/fleet (H8) and /telemetry (H6).
+func (s *Service) DeliveryHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/deliveries/instances", delivery.Handle(delivery.Options{
+		Authenticate: s.guestSource, Limit: guestLimit, Clock: s.config.Clock, Log: s.config.Logger}, s.guestReported))
+	mux.Handle("/deliveries/fleet", delivery.Handle(delivery.Options{
+		Authenticate: func(*http.Request) (delivery.Source, error) {
+			return delivery.Source{Name: fleetSource, Secrets: [][]byte{s.config.FleetSecret}}, nil
+		}, Clock: s.config.Clock, Log: s.config.Logger}, s.fleetReported))
+	mux.HandleFunc("POST /telemetry", func(w http.ResponseWriter, r *http.Request) {
+		// Nothing is kept of telemetry yet; it is read so that the connection lives.
+		if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, guestLimit)); err != nil {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
+
+func (s *Service) guestSource(r *http.Request) (delivery.Source, error) {
+	instance := r.Header.Get(HeaderInstance)
+	incarnation, err := strconv.ParseInt(r.Header.Get(HeaderIncarnation), 10, 64)
+	if err != nil || incarnation < 1 || holdfast.CheckID(HeaderInstance, holdfast.PrefixInstance, instance) != nil {
+		return delivery.Source{}, fmt.Errorf("%w: %s and %s name no boot", delivery.ErrUnauthenticated, HeaderInstance, HeaderIncarnation)
+	}
+	return delivery.Source{
+		Name:    delivery.InstanceSource(instance, incarnation),
+		Secrets: [][]byte{delivery.InstanceSecret(s.config.ClusterKey, instance, incarnation)},
+	}, nil
+}
+
+// deliver counts a delivery once: its id and its effect in one transaction
+// (contract: B3, B4). The effect returns what it did, for operators.
+func (s *Service) deliver(ctx context.Context, d delivery.Received, effect func(tx store.Tx, now time.Time) (string, error)) error {
+	return s.update(ctx, "delivery", func(tx store.Tx, now time.Time) error {
+		fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: d.Source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body})
+		if err != nil || !fresh {
+			return err
+		}
+		did, err := effect(tx, now)
+		if err != nil {
+			return err
+		}
+		return inbox.Note(ctx, tx, d.Source, d.ID, did)
+	})
+}
+
+// guestReported is H5: ready or failed, from the guest itself.
+func (s *Service) guestReported(ctx context.Context, d delivery.Received) error {
+	var report holdfast.GuestReport
+	if err := json.Unmarshal(d.Body, &report); err != nil {
+		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
+	}
+	if d.Source != delivery.InstanceSource(string(report.Instance), report.Incarnation) {
+		return fmt.Errorf("%w: the report is about another boot than the one that signed it", delivery.ErrMalformed)
+	}
+	kind := holdfast.DeliveryKind(d.Kind)
+	if kind != holdfast.DeliveryReady && kind != holdfast.DeliveryFailed {
+		return fmt.Errorf("%w: guests do not report %q", delivery.ErrMalformed, d.Kind)
+	}
+	var touched holdfast.SandboxID
+	err := s.deliver(ctx, d, func(tx store.Tx, now time.Time) (string, error) {
+		r, found, err := lockByInstance(ctx, tx, report.Instance)
+		if err != nil {
+			return "", err
+		}
+		if !found || report.Incarnation > r.Incarnation {
+			return "", errNotKnownYet
+		}
+		if report.Incarnation < r.Incarnation {
+			return fmt.Sprintf("ignored: incarnation %d is over, %d is current", report.Incarnation, r.Incarnation), nil
+		}
+		touched = r.ID
+		return s.applyReport(ctx, tx, now, r, kind, report)
+	})
+	if touched != "" {
+		s.done.ring(string(touched))
+	}
+	return err
+}
+
+// applyReport records the guest's word beside the state. Without a live claim it
+// also settles the create that it answers; a live attempt hears it by itself.
+func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r row, kind holdfast.DeliveryKind, report holdfast.GuestReport) (string, error) {
+	if r.State != holdfast.SandboxCreating {
+		return "ignored: the sandbox is " + string(r.State), nil
+	}
+	r.GuestSaid = kind
+	pending, has, err := operation.Pending(ctx, tx, r.resource())
+	if err != nil {
+		return "", err
+	}
+	if kind == holdfast.DeliveryFailed {
+		failure := report.Failure
+		if failure == nil {
+			failure = &holdfast.Failure{Reason: holdfast.ReasonSetupFailed, Message: "the guest reported that it failed"}
+		}
+		return "applied: FAILED", s.failRow(ctx, tx, now, &r, pending, has, failure)
+	}
+	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) {
+		return "applied: noted", r.save(ctx, tx, now)
+	}
+	if _, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateDone}); err != nil {
+		return "", err
+	}
+	arrive(&r, holdfast.OperationCreate, holdfast.Observation{}, now)
+	return "applied: READY", r.save(ctx, tx, now)
+}
+
+// failRow is a final fact: it ends any operation but a delete, whatever the
+// claim, sets the state, and begins a delete that was wanted.
+func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *row, pending operation.Operation, has bool, failure *holdfast.Failure) error {
+	if has {
+		e := holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonExited, "%s failed: %s", r.ID, failure.Message)
+		if pending.Kind == string(holdfast.OperationCreate) {
+			e.Reason = holdfast.ReasonCreateFailed
+		}
+		_, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: recordable(e, failure)})
+		if err != nil {
+			return err
+		}
+	}
+	r.State, r.Failure = holdfast.SandboxFailed, failure
+	if err := r.save(ctx, tx, now); err != nil {
+		return err
+	}
+	_, err := s.beginWanted(ctx, tx, now, r)
+	return err
+}
+
+// fleetReported is H8: an instance exited or is lost.
+func (s *Service) fleetReported(ctx context.Context, d delivery.Received) error {
+	if holdfast.DeliveryKind(d.Kind) != holdfast.DeliveryExited {
+		return fmt.Errorf("%w: the fleet does not report %q", delivery.ErrMalformed, d.Kind)
+	}
+	var seen holdfast.Observation
+	if err := json.Unmarshal(d.Body, &seen); err != nil {
+		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
+	}
+	var touched holdfast.SandboxID
+	err := s.deliver(ctx, d, func(tx store.Tx, now time.Time) (string, error) {
+		r, found, err := lockByInstance(ctx, tx, seen.Instance)
+		if err != nil {
+			return "", err
+		}
+		if !found || seen.Incarnation > r.Incarnation {
+			return "", errNotKnownYet
+		}
+		touched = r.ID
+		return s.applyExit(ctx, tx, now, r, seen)
+	})
+	if touched != "" {
+		s.done.ring(string(touched))
+	}
+	return err
+}
+
+// applyExit makes a sandbox whose instance ended FAILED; whoever comes second,
+// delivery or sweep, does nothing.
+func (s *Service) applyExit(ctx context.Context, tx store.Tx, now time.Time, r row, seen holdfast.Observation) (string, error) {
+	switch {
+	case seen.Incarnation < r.Incarnation:
+		return fmt.Sprintf("ignored: incarnation %d is over, %d is current", seen.Incarnation, r.Incarnation), nil
+	case r.State != holdfast.SandboxCreating && r.State != holdfast.SandboxReady && r.State != holdfast.SandboxSuspended:
+		return "ignored: the sandbox is " + string(r.State), nil
+	}
+	pending, has, err := operation.Pending(ctx, tx, r.resource())
+	if err != nil {
+		return "", err
+	}
+	return "applied: FAILED", s.failRow(ctx, tx, now, &r, pending, has, failureOf(seen))
+}
+
+func isNotFound(err error) bool { return errors.Is(err, operation.ErrNotFound) }

@@ -1,0 +1,200 @@
+// Package orchestrator owns intent: sandboxes, what is to become of them, and
+// the journal of what was tried. It records every intent before the first call
+// to the fleet, holds a claim while an attempt is at it, and hears from guests
+// and the fleet through deliveries that it counts once (contract: A, B, C).
+package orchestrator
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/delivery/inbox"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/reconcile"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// kindSandbox is the kind under which sandboxes' operations are recorded.
+const kindSandbox = "sandbox"
+
+// Config is what an orchestrator needs. Fields without a default are required.
+type Config struct {
+	DB    store.DB
+	Fleet holdfast.FleetService
+	// Guest reaches the guest of one boot through the agent of its host (H11).
+	Guest func(hostURL string, ref holdfast.InstanceRef) holdfast.Guest
+	// Image gives the image reference of an environment's name, or an error that
+	// says which there are. It must not block: it is asked inside the request.
+	Image       func(environment string) (string, error)
+	Cluster     string // id; hosts refuse levels of another
+	ClusterKey  []byte // instances' delivery secrets derive from it
+	FleetSecret []byte // signs the fleet's deliveries
+	Process     string // names this process in claims; default "orchestrator"
+	// Exclusive says that the database belongs to this process alone (SQLite with
+	// its directory's lock), so that every claim found at the start is a dead one's.
+	Exclusive bool
+	ClaimTTL  time.Duration // of an attempt; default and most: 2 minutes
+	HeldWait  time.Duration // how long a call waits for another's attempt; default 5 s
+	IDs       holdfast.IDs
+	Clock     func() time.Time // default time.Now
+	Logger    *slog.Logger
+	// SweepEvery is the period of the sweeps. Default: 10 s for pending
+	// operations, a minute for the rest.
+	SweepEvery time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Process == "" {
+		c.Process = "orchestrator"
+	}
+	if c.ClaimTTL <= 0 || c.ClaimTTL > operation.MaxClaim {
+		c.ClaimTTL = operation.MaxClaim
+	}
+	if c.HeldWait <= 0 {
+		c.HeldWait = 5 * time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// Service is an orchestrator. It implements holdfast.SandboxService,
+// OperationService, ProcessService and FileService.
+type Service struct {
+	config Config
+	runner *operation.Runner
+	hosts  *hostCache
+	done   *bell
+
+	background sync.WaitGroup
+	ctx        context.Context // of what goes on without a caller; ended by Close
+	cancel     context.CancelFunc
+}
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// Migrations are the orchestrator's tables and those of the packages it uses.
+func Migrations() ([]store.Migrations, error) {
+	own, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("orchestrator migrations: %w", err)
+	}
+	return []store.Migrations{
+		{Name: "operation", FS: operation.Migrations()},
+		{Name: "inbox", FS: inbox.Migrations()},
+		{Name: "orchestrator", FS: own},
+	}, nil
+}
+
+// New returns a service over an open, migrated database. With Exclusive it
+// releases the claims of dead holders first (contract: A6).
+func New(ctx context.Context, config Config) (*Service, error) {
+	config = config.withDefaults()
+	s := &Service{
+		config: config,
+		runner: operation.NewRunner(operation.RunnerConfig{Clock: config.Clock, Logger: config.Logger}),
+		hosts:  newHostCache(),
+		done:   newBell(),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if !config.Exclusive {
+		return s, nil
+	}
+	released := 0
+	err := config.DB.Update(ctx, func(tx store.Tx) error {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		released, err = operation.ReleaseHolders(ctx, tx, now)
+		return err
+	})
+	if err != nil {
+		s.cancel()
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
+	if released > 0 {
+		config.Logger.Info("released the claims of an earlier process", "claims", released)
+	}
+	return s, nil
+}
+
+// Run sweeps until ctx ends.
+func (s *Service) Run(ctx context.Context) error {
+	runner, err := reconcile.NewRunner(reconcile.Config{Logger: s.config.Logger}, s.Sweeps()...)
+	if err != nil {
+		return fmt.Errorf("orchestrator: %w", err)
+	}
+	runner.Run(ctx)
+	return nil
+}
+
+// Drain refuses new attempts and waits for the running ones, until ctx ends.
+func (s *Service) Drain(ctx context.Context) error { return s.runner.Drain(ctx) }
+
+// Close ends what goes on without a caller and waits for it.
+func (s *Service) Close() error {
+	s.cancel()
+	s.background.Wait()
+	return nil
+}
+
+// update runs fn in a transaction with the database's clock. A commit of unknown
+// outcome is run again: everything in fn is keyed or fenced (trap T46).
+func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, now time.Time) error) error {
+	var err error
+	for range 3 {
+		err = s.config.DB.Update(ctx, func(tx store.Tx) error {
+			now, err := tx.Now(ctx)
+			if err != nil {
+				return err
+			}
+			return fn(tx, now)
+		})
+		if !errors.Is(err, store.ErrUnknownOutcome) {
+			break
+		}
+	}
+	return s.storageError(what, err)
+}
+
+func (s *Service) view(ctx context.Context, what string, fn func(tx store.Tx, now time.Time) error) error {
+	err := s.config.DB.View(ctx, func(tx store.Tx) error {
+		now, err := tx.Now(ctx)
+		if err != nil {
+			return err
+		}
+		return fn(tx, now)
+	})
+	return s.storageError(what, err)
+}
+
+// storageError keeps domain errors and those the callers here decide on, and
+// makes everything else, which is the database's, UNAVAILABLE.
+func (s *Service) storageError(what string, err error) error {
+	var domain *holdfast.Error
+	var held *heldError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &domain), errors.As(err, &held), errors.Is(err, operation.ErrFenced), errors.Is(err, operation.ErrHeld),
+		errors.Is(err, operation.ErrEnded), errors.Is(err, errNotKnownYet),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	s.config.Logger.Error("database", "what", what, "error", err)
+	return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage, "%s: the database did not take it; see the server's log", what).
+		Retry(time.Second).Because(err)
+}

@@ -1,0 +1,165 @@
+package orchestrator
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// row is a sandbox as it is stored.
+type row struct {
+	holdfast.Sandbox
+	Spec         holdfast.InstanceSpec
+	MintedAt     time.Time // of the incarnation
+	DeleteWanted bool      // a delete met a live claim; whoever ends the claim begins it
+	GuestSaid    holdfast.DeliveryKind
+}
+
+func (r row) resource() operation.Resource {
+	return operation.Resource{Kind: kindSandbox, ID: string(r.ID)}
+}
+
+func (r row) ref() holdfast.InstanceRef {
+	return holdfast.InstanceRef{Instance: r.Instance, Incarnation: r.Incarnation}
+}
+
+const rowColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl,
+	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at`
+
+func scanRow(scan func(...any) error) (row, error) {
+	var r row
+	var spec, labels, failure, ports, guestSaid string
+	var ttl, minted, created, updated, ready, expires, deleted int64
+	err := scan(&r.ID, &r.Project, &r.Name, &r.Creator, &r.Environment, &r.State, &r.Generation, &r.Incarnation, &r.Instance,
+		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted)
+	if err != nil {
+		return row{}, err
+	}
+	r.GuestSaid = holdfast.DeliveryKind(guestSaid)
+	r.TTL = time.Duration(ttl) * time.Microsecond
+	r.MintedAt, r.CreatedAt, r.UpdatedAt = store.FromMicros(minted), store.FromMicros(created), store.FromMicros(updated)
+	r.ReadyAt, r.ExpiresAt, r.DeletedAt = store.FromMicros(ready), store.FromMicros(expires), store.FromMicros(deleted)
+	for _, column := range []struct {
+		text string
+		into any
+	}{{spec, &r.Spec}, {labels, &r.Labels}, {failure, &r.Failure}, {ports, &r.Ports}} {
+		if column.text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(column.text), column.into); err != nil {
+			return row{}, fmt.Errorf("sandbox %s: %w", r.ID, err)
+		}
+	}
+	r.Resources, r.Egress, r.Env = r.Spec.Resources, r.Spec.Egress, r.Spec.Env
+	return r, nil
+}
+
+// lockRow reads a sandbox for a decision; found is false when there is none.
+func lockRow(ctx context.Context, tx store.Tx, id holdfast.SandboxID) (row, bool, error) {
+	return oneRow(ctx, tx, `WHERE id = $1`+tx.ForUpdate(), string(id))
+}
+
+func lockByInstance(ctx context.Context, tx store.Tx, id holdfast.InstanceID) (row, bool, error) {
+	return oneRow(ctx, tx, `WHERE instance = $1`+tx.ForUpdate(), string(id))
+}
+
+func oneRow(ctx context.Context, tx store.Tx, where string, args ...any) (row, bool, error) {
+	r, err := scanRow(tx.QueryRowContext(ctx, `SELECT `+rowColumns+` FROM sandbox `+where, args...).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return row{}, false, nil
+	}
+	if err != nil {
+		return row{}, false, fmt.Errorf("read sandbox: %w", err)
+	}
+	return r, true, nil
+}
+
+func rows(ctx context.Context, tx store.Tx, where string, args ...any) (list []row, err error) {
+	rs, err := tx.QueryContext(ctx, `SELECT `+rowColumns+` FROM sandbox `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("read sandboxes: %w", err)
+	}
+	defer func() { err = errors.Join(err, rs.Close()) }()
+	for rs.Next() {
+		r, err := scanRow(rs.Scan)
+		if err != nil {
+			return nil, fmt.Errorf("read sandboxes: %w", err)
+		}
+		list = append(list, r)
+	}
+	if err := rs.Err(); err != nil {
+		return nil, fmt.Errorf("read sandboxes: %w", err)
+	}
+	return list, nil
+}
+
+// insert writes a new sandbox and its labels.
+func (r row) insert(ctx context.Context, tx store.Tx) error {
+	spec, err := json.Marshal(r.Spec)
+	if err != nil {
+		return fmt.Errorf("insert sandbox: %w", err)
+	}
+	labels, err := json.Marshal(r.Labels)
+	if err != nil {
+		return fmt.Errorf("insert sandbox: %w", err)
+	}
+	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
+		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15)`,
+		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
+		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
+		store.Micros(r.CreatedAt))
+	if err != nil {
+		return fmt.Errorf("insert sandbox: %w", err)
+	}
+	if len(r.Labels) == 0 {
+		return nil
+	}
+	args := []any{string(r.ID)}
+	var values []string
+	for k, v := range r.Labels {
+		args = append(args, k, v)
+		values = append(values, fmt.Sprintf("($1, $%d, $%d)", len(args)-1, len(args)))
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO sandbox_label (sandbox, key, value) VALUES `+strings.Join(values, ", "), args...); err != nil {
+		return fmt.Errorf("insert labels: %w", err)
+	}
+	return nil
+}
+
+// save writes what may change of a sandbox, and stamps it.
+func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
+	failure, err := optionalJSON(r.Failure, r.Failure == nil)
+	if err != nil {
+		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
+	}
+	ports, err := optionalJSON(r.Ports, len(r.Ports) == 0)
+	if err != nil {
+		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
+	}
+	r.UpdatedAt = now
+	_, err = tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, generation = $3, incarnation = $4, delete_wanted = $5, failure = $6,
+		ports = $7, guest_said = $8, minted_at = $9, updated_at = $10, ready_at = $11, expires_at = $12, deleted_at = $13 WHERE id = $1`,
+		string(r.ID), string(r.State), r.Generation, r.Incarnation, r.DeleteWanted, failure, ports, string(r.GuestSaid),
+		store.Micros(r.MintedAt), store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt))
+	if err != nil {
+		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+func optionalJSON(v any, empty bool) (string, error) {
+	if empty {
+		return "", nil
+	}
+	raw, err := json.Marshal(v)
+	return string(raw), err
+}

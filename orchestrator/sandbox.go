@@ -1,0 +1,299 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// CreateSandbox creates, carries an unfinished create on, or returns what the
+// request id already stands for (contract: A1, A3). Everything about the input is
+// checked before the key is reserved (trap T7).
+func (s *Service) CreateSandbox(ctx context.Context, caller holdfast.Caller, in holdfast.CreateSandbox) (holdfast.Sandbox, error) {
+	if err := in.Validate(); err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	image, err := s.config.Image(in.Environment)
+	if err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	f, err := fingerprintOf(in)
+	if err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	fresh := s.newRow(caller, in, image)
+	return s.pursue(ctx, holdfast.OperationCreate, func(ctx context.Context) (begun, error) {
+		return s.beginCreate(ctx, caller, in, f, fresh)
+	})
+}
+
+// newRow applies the defaults; the fingerprint was taken before.
+func (s *Service) newRow(caller holdfast.Caller, in holdfast.CreateSandbox, image string) row {
+	if in.TTL == 0 {
+		in.TTL = holdfast.DefaultTTL
+	}
+	if in.OnExpiry == "" {
+		in.OnExpiry = holdfast.ExpiryDelete
+	}
+	if in.Egress == "" {
+		in.Egress = holdfast.EgressInternet
+	}
+	id := holdfast.SandboxID(s.config.IDs.New(holdfast.PrefixSandbox))
+	resources := in.Resources.WithDefaults()
+	return row{
+		Sandbox: holdfast.Sandbox{
+			ID: id, Name: in.Name, Project: caller.Project, Creator: caller.Name, Environment: in.Environment,
+			State: holdfast.SandboxCreating, Incarnation: 1, Instance: holdfast.InstanceID(s.config.IDs.New(holdfast.PrefixInstance)),
+			Resources: resources, Egress: in.Egress, Env: in.Env, Labels: in.Labels, TTL: in.TTL, OnExpiry: in.OnExpiry,
+		},
+		Spec: holdfast.InstanceSpec{Owner: string(id), Image: image, Env: in.Env, Resources: resources, Egress: in.Egress},
+	}
+}
+
+// SuspendSandbox keeps the sandbox and stops it from running.
+func (s *Service) SuspendSandbox(ctx context.Context, caller holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
+	return s.mutate(ctx, caller, in, holdfast.OperationSuspend)
+}
+
+// ResumeSandbox lets a suspended one run on.
+func (s *Service) ResumeSandbox(ctx context.Context, caller holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
+	return s.mutate(ctx, caller, in, holdfast.OperationResume)
+}
+
+// DeleteSandbox ends it in any state. Met by a live attempt, the delete is
+// recorded as wanted and begun when that ends (contract: A4, A6).
+func (s *Service) DeleteSandbox(ctx context.Context, caller holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
+	return s.mutate(ctx, caller, in, holdfast.OperationDelete)
+}
+
+func (s *Service) mutate(ctx context.Context, caller holdfast.Caller, in holdfast.MutateSandbox, verb holdfast.OperationKind) (holdfast.Sandbox, error) {
+	if err := in.Validate(); err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	return s.pursue(ctx, verb, func(ctx context.Context) (begun, error) {
+		return s.beginMutation(ctx, caller, in, verb)
+	})
+}
+
+// pursue begins, makes the attempt if there is one to make, and waits a little
+// where another's attempt is in the way.
+func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin func(context.Context) (begun, error)) (holdfast.Sandbox, error) {
+	patience := time.NewTimer(s.config.HeldWait)
+	defer patience.Stop()
+	rung := (<-chan struct{})(nil)
+	for {
+		b, err := begin(ctx)
+		var held *heldError
+		switch {
+		case errors.As(err, &held):
+			if rung = s.done.on(held.op.Resource.ID); s.done.await(ctx, rung, patience.C) {
+				continue
+			}
+			return holdfast.Sandbox{}, aborted(row{Sandbox: holdfast.Sandbox{ID: holdfast.SandboxID(held.op.Resource.ID)}}, held.op, held.now)
+		case err != nil:
+			return holdfast.Sandbox{}, err
+		case b.claim == nil && b.row.DeleteWanted && verb == holdfast.OperationDelete:
+			s.runner.Stop(b.op.ID)
+			if s.done.await(ctx, s.done.on(string(b.row.ID)), patience.C) {
+				continue
+			}
+			return holdfast.Sandbox{}, aborted(b.row, *b.op, s.config.Clock()).With("delete_wanted", "true")
+		case b.claim == nil:
+			return s.show(b.row, b.op), nil
+		}
+		r, err := s.attempt(ctx, b)
+		switch {
+		case errors.Is(err, errDoneElsewhere):
+			continue
+		case holdfast.ReasonOf(err) == holdfast.ReasonPreparing && ctx.Err() == nil:
+			// The image takes its time and holds no claim; the caller waits as long
+			// as it likes (architecture.md, "Images").
+			if s.prepared(ctx, b.row.Instance) {
+				continue
+			}
+		}
+		if err != nil {
+			return holdfast.Sandbox{}, err
+		}
+		return s.show(r, nil), nil
+	}
+}
+
+// prepareLook is how often a caller looks whether an image is ready.
+const prepareLook = 500 * time.Millisecond
+
+// prepared waits until the instance is past PREPARING, or the caller leaves: its
+// own deadline is the limit. It observes only.
+func (s *Service) prepared(ctx context.Context, id holdfast.InstanceID) bool {
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) < 2*prepareLook {
+		return false // a caller without a deadline gets its answer at once
+	}
+	tick := time.NewTicker(prepareLook)
+	defer tick.Stop()
+	for {
+		deadline, _ := ctx.Deadline()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			if time.Until(deadline) < 2*prepareLook {
+				return false
+			}
+			seen, err := s.config.Fleet.GetInstance(ctx, id)
+			if err == nil && seen.State != holdfast.InstancePreparing && seen.State != holdfast.InstancePlaced {
+				return true
+			}
+		}
+	}
+}
+
+// carryOn makes an attempt on whatever is pending on a sandbox and unclaimed.
+// Nothing pending, or held by another, is no error.
+func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
+	var b begun
+	err := s.update(ctx, "carry on", func(tx store.Tx, now time.Time) error {
+		b = begun{}
+		r, found, err := lockRow(ctx, tx, id)
+		if err != nil || !found {
+			return err
+		}
+		pending, has, err := operation.Pending(ctx, tx, r.resource())
+		if err != nil || !has || pending.Claimed(now) {
+			return err
+		}
+		b.row, b.op = r, &pending
+		return s.take(ctx, tx, now, &b)
+	})
+	if err != nil || b.claim == nil {
+		return err
+	}
+	if patience.Spent(*b.op) && b.op.Kind != string(holdfast.OperationDelete) {
+		return s.giveUp(ctx, b)
+	}
+	_, err = s.attempt(ctx, b)
+	if errors.Is(err, errDoneElsewhere) || holdfast.CodeOf(err) == holdfast.FailedPrecondition {
+		return nil // it ended; the resource says how
+	}
+	return err
+}
+
+// carryOnSoon carries on in the background, at once.
+func (s *Service) carryOnSoon(id holdfast.SandboxID) {
+	s.background.Go(func() {
+		if err := s.carryOn(s.ctx, id); err != nil {
+			s.config.Logger.Info("an operation stays pending; a sweep carries it on", "sandbox", id, "error", err)
+		}
+	})
+}
+
+// GetSandbox observes (contract: A5).
+func (s *Service) GetSandbox(ctx context.Context, caller holdfast.Caller, id holdfast.SandboxID) (holdfast.Sandbox, error) {
+	r, op, err := s.read(ctx, caller, id)
+	if err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	return s.show(r, op), nil
+}
+
+// read is a sandbox of the caller's project with what is pending on it.
+func (s *Service) read(ctx context.Context, caller holdfast.Caller, id holdfast.SandboxID) (row, *operation.Operation, error) {
+	if err := holdfast.CheckID("id", holdfast.PrefixSandbox, string(id)); err != nil {
+		return row{}, nil, err
+	}
+	var r row
+	var pending *operation.Operation
+	err := s.view(ctx, "get sandbox", func(tx store.Tx, _ time.Time) error {
+		var found bool
+		var err error
+		r, found, err = oneRow(ctx, tx, `WHERE id = $1`, string(id))
+		if err != nil {
+			return err
+		}
+		if !found || r.Project != caller.Project {
+			return notFound(id)
+		}
+		op, has, err := operation.Pending(ctx, tx, r.resource())
+		if has {
+			pending = &op
+		}
+		return err
+	})
+	return r, pending, err
+}
+
+// ListSandboxes pages the project's sandboxes, newest first.
+func (s *Service) ListSandboxes(ctx context.Context, caller holdfast.Caller, in holdfast.ListSandboxes) (holdfast.SandboxPage, error) {
+	if err := in.Validate(); err != nil {
+		return holdfast.SandboxPage{}, err
+	}
+	where, args, size := listWhere(caller, in)
+	var page holdfast.SandboxPage
+	err := s.view(ctx, "list sandboxes", func(tx store.Tx, _ time.Time) error {
+		page = holdfast.SandboxPage{}
+		list, err := rows(ctx, tx, where, args...)
+		if err != nil {
+			return err
+		}
+		if len(list) > size {
+			list = list[:size]
+			page.NextPageToken = string(list[size-1].ID)
+		}
+		for _, r := range list {
+			op, has, err := operation.Pending(ctx, tx, r.resource())
+			if err != nil {
+				return err
+			}
+			if !has {
+				page.Sandboxes = append(page.Sandboxes, s.show(r, nil))
+				continue
+			}
+			page.Sandboxes = append(page.Sandboxes, s.show(r, &op))
+		}
+		return nil
+	})
+	return page, err
+}
+
+// listWhere asks for one row more than a page holds, which tells whether there is
+// another. The token is the last id seen: a page never shifts under the reader.
+func listWhere(caller holdfast.Caller, in holdfast.ListSandboxes) (where string, args []any, size int) {
+	size = in.PageSize
+	if size == 0 {
+		size = holdfast.DefaultPageSize
+	}
+	args = []any{string(caller.Project)}
+	add := func(v any) string {
+		args = append(args, v)
+		return fmt.Sprintf("$%d", len(args))
+	}
+	parts := []string{"project = $1"}
+	if in.PageToken != "" {
+		parts = append(parts, "id < "+add(in.PageToken))
+	}
+	states := in.States
+	if len(states) == 0 {
+		parts = append(parts, "state <> 'DELETED'")
+	} else {
+		var marks []string
+		for _, state := range states {
+			marks = append(marks, add(string(state)))
+		}
+		parts = append(parts, "state IN ("+strings.Join(marks, ", ")+")")
+	}
+	keys := make([]string, 0, len(in.Labels))
+	for k := range in.Labels {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		parts = append(parts, "id IN (SELECT sandbox FROM sandbox_label WHERE key = "+add(k)+" AND value = "+add(in.Labels[k])+")")
+	}
+	return "WHERE " + strings.Join(parts, " AND ") + " ORDER BY id DESC LIMIT " + add(size+1), args, size
+}

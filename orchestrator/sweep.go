@@ -1,0 +1,333 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/delivery"
+	"github.com/holdfast-dev/holdfast/delivery/inbox"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/reconcile"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// The names of the sweeps.
+const (
+	SweepOperations = "sandbox-operations" // pending, and nobody is at it
+	SweepInstances  = "sandbox-instances"  // recorded but gone, and there but not wanted
+	SweepInbox      = "orchestrator-inbox" // delivery rows of boots that are over
+)
+
+// patience is how much answered trying an operation is worth (contract: A15).
+var patience = operation.Patience{Attempts: 10, For: 15 * time.Minute}
+
+// Sweeps are the orchestrator's reconcilers (contract: C1).
+func (s *Service) Sweeps() []reconcile.Sweep {
+	pending, rest := 10*time.Second, time.Minute
+	if s.config.SweepEvery > 0 {
+		pending, rest = s.config.SweepEvery, s.config.SweepEvery
+	}
+	return []reconcile.Sweep{
+		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing},
+		{Name: SweepInstances, Every: rest, Page: s.instancePage},
+		{Name: SweepInbox, Every: rest, Page: s.inboxPage},
+	}
+}
+
+// dueOperations finds what is pending and idle. After a restart nobody else is
+// known to be at it, so what dead holders left is due at once.
+func (s *Service) dueOperations(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
+	idle := holdfast.OperationUnclaimedAfter
+	if s.config.SweepEvery > 0 {
+		idle = min(idle, s.config.SweepEvery)
+	}
+	var items []reconcile.Item
+	next := ""
+	err := s.view(ctx, "due operations", func(tx store.Tx, now time.Time) error {
+		items, next = nil, ""
+		due, err := operation.Due(ctx, tx, now, operation.DueFilter{ResourceKind: kindSandbox, Idle: idle, After: after, Limit: limit})
+		if err != nil {
+			return err
+		}
+		for _, op := range due {
+			id := holdfast.SandboxID(op.Resource.ID)
+			items = append(items, reconcile.Item{Key: op.ID, Act: func(ctx context.Context) error { return s.carryOnQuietly(ctx, id) }})
+		}
+		if len(due) == limit {
+			next = due[len(due)-1].DueKey()
+		}
+		return nil
+	})
+	return items, next, err
+}
+
+// carryOnQuietly takes another's attempt for nothing to do.
+func (s *Service) carryOnQuietly(ctx context.Context, id holdfast.SandboxID) error {
+	err := s.carryOn(ctx, id)
+	var held *heldError
+	if errors.As(err, &held) || holdfast.CodeOf(err) == holdfast.Aborted {
+		return reconcile.ErrSkipped
+	}
+	return err
+}
+
+// giveUp ends an operation that the authority kept answering without success. A
+// create becomes FAILED and its instance is ended; a suspend or resume gives way
+// to the recorded state, issued anew above it (lifecycle.md).
+func (s *Service) giveUp(ctx context.Context, b begun) error {
+	verb := holdfast.OperationKind(b.op.Kind)
+	level := s.level(ctx, b)
+	if err := s.raise(ctx, &b, judgement{outcome: outcomeRaise}); err != nil {
+		return s.fenced(ctx, b, err)
+	}
+	level.Generation, level.Desired, level.Wait = b.op.Generation, recordedLevel(b.row.State), time.Second
+	seen, err := s.config.Fleet.EnsureInstance(ctx, level)
+	if err != nil && holdfast.Transient(err) {
+		return s.releaseWith(ctx, b, judgeError(holdfast.AsError(err)))
+	}
+	failure := &holdfast.Failure{Reason: holdfast.ReasonGaveUp, Message: fmt.Sprintf(
+		"gave up on the %s after %d attempts that were answered; the last: %s", verb, b.op.Answered, lastError(*b.op))}
+	if seen.Failure != nil {
+		failure.LogTail = seen.Failure.LogTail
+	}
+	if verb == holdfast.OperationCreate {
+		return ended(s.end(ctx, b, failure))
+	}
+	return ended(s.refused(ctx, b, judgement{err: holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGaveUp, "%s", failure.Message)}))
+}
+
+// ended takes the word that an operation failed, which was meant, for success.
+func ended(err error) error {
+	if holdfast.CodeOf(err) == holdfast.FailedPrecondition {
+		return nil
+	}
+	return err
+}
+
+func lastError(op operation.Operation) string {
+	if op.LastError == nil {
+		return "no error"
+	}
+	return op.LastError.Message
+}
+
+// instancePage compares one page of the fleet's instances with the sandboxes of
+// the same stretch of ids, both ways (contract: C4). The fleet is read first and
+// the database second, so that nothing recorded meanwhile is taken for unwanted.
+func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
+	page, err := s.config.Fleet.ListInstances(ctx, after, limit)
+	if err != nil {
+		return nil, "", fmt.Errorf("ask the fleet: %w", err)
+	}
+	var recorded []row
+	var now time.Time
+	err = s.view(ctx, "sandboxes of a page", func(tx store.Tx, at time.Time) error {
+		now = at
+		where, args := `WHERE instance > $1 AND state <> 'DELETED'`, []any{after}
+		if page.Next != "" {
+			where, args = where+` AND instance <= $2`, append(args, page.Next)
+		}
+		var err error
+		if recorded, err = rows(ctx, tx, where+` ORDER BY instance`, args...); err != nil {
+			return err
+		}
+		return s.addDeleted(ctx, tx, page, &recorded)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	plan := planInstances(recorded, page.Instances, now)
+	if plan.alarm != nil {
+		s.config.Logger.Error("instances that no sandbox wants are left alone", "alarm", plan.alarm)
+	}
+	var items []reconcile.Item
+	for _, seen := range plan.ended {
+		items = append(items, reconcile.Item{Key: string(seen.Instance), Act: func(ctx context.Context) error { return s.confirmEnded(ctx, seen) }})
+	}
+	for _, level := range plan.levels {
+		level.Cluster = s.config.Cluster
+		items = append(items, reconcile.Item{Key: string(level.Instance), Act: func(ctx context.Context) error {
+			_, err := s.config.Fleet.EnsureInstance(ctx, level)
+			return err
+		}})
+	}
+	return items, page.Next, nil
+}
+
+// addDeleted reads the tombstones of those instances of a page that are not
+// gone: they are few, and a deleted sandbox's instance is known, not an orphan.
+func (s *Service) addDeleted(ctx context.Context, tx store.Tx, page holdfast.InstancePage, recorded *[]row) error {
+	known := map[holdfast.InstanceID]bool{}
+	for _, r := range *recorded {
+		known[r.Instance] = true
+	}
+	for _, seen := range page.Instances {
+		if known[seen.Instance] || seen.State == holdfast.InstanceAbsent {
+			continue
+		}
+		r, found, err := oneRow(ctx, tx, `WHERE instance = $1`, string(seen.Instance))
+		if err != nil {
+			return err
+		}
+		if found {
+			*recorded = append(*recorded, r)
+		}
+	}
+	return nil
+}
+
+// instancePlan is what to do about a page.
+type instancePlan struct {
+	ended  []holdfast.Observation // READY or SUSPENDED, and the fleet says that the instance ended
+	levels []holdfast.Level       // what is there and should not be
+	alarm  error                  // levels for the unknown were left out: unusually many
+}
+
+// planInstances compares what is recorded with what the fleet has. It is pure.
+// An instance that the page lacks is asked for by name before anything is done:
+// an Observation without a state stands for that (trap T27).
+func planInstances(recorded []row, observed []holdfast.Observation, now time.Time) instancePlan {
+	var plan instancePlan
+	byInstance := make(map[holdfast.InstanceID]row, len(recorded))
+	for _, r := range recorded {
+		byInstance[r.Instance] = r
+	}
+	seenAt := make(map[holdfast.InstanceID]bool, len(observed))
+	var unwanted []holdfast.Level
+	for _, seen := range observed {
+		seenAt[seen.Instance] = true
+		r, known := byInstance[seen.Instance]
+		gone := seen.State == holdfast.InstanceExited || seen.State == holdfast.InstanceAbsent
+		switch {
+		case !known && seen.State != holdfast.InstanceAbsent && oldEnough(seen.Instance, now):
+			unwanted = append(unwanted, holdfast.Level{Instance: seen.Instance, Incarnation: seen.Incarnation,
+				Generation: seen.Generation + 1, Desired: holdfast.DesiredAbsent, MintedAt: now})
+		case !known:
+		case r.State == holdfast.SandboxDeleted && seen.State != holdfast.InstanceAbsent:
+			plan.levels = append(plan.levels, levelFor(r, seen, holdfast.DesiredAbsent))
+		case r.State == holdfast.SandboxFailed && !gone:
+			plan.levels = append(plan.levels, levelFor(r, seen, holdfast.DesiredExited))
+		case resting(r) && gone && seen.Incarnation == r.Incarnation:
+			plan.ended = append(plan.ended, seen)
+		}
+	}
+	for _, r := range recorded {
+		if !seenAt[r.Instance] && resting(r) && now.Sub(r.UpdatedAt) > time.Minute {
+			plan.ended = append(plan.ended, holdfast.Observation{Instance: r.Instance, Incarnation: r.Incarnation})
+		}
+	}
+	if plan.alarm = reconcile.Guard(len(observed), len(unwanted)); plan.alarm == nil {
+		plan.levels = append(plan.levels, unwanted...)
+	}
+	return plan
+}
+
+func resting(r row) bool {
+	return r.State == holdfast.SandboxReady || r.State == holdfast.SandboxSuspended
+}
+
+// levelFor issues a level above whatever the fleet has seen.
+func levelFor(r row, seen holdfast.Observation, desired holdfast.Desired) holdfast.Level {
+	spec := r.Spec
+	return holdfast.Level{Instance: r.Instance, Incarnation: seen.Incarnation, Generation: max(r.Generation, seen.Generation) + 1,
+		Desired: desired, Spec: &spec, MintedAt: r.MintedAt}
+}
+
+// oldEnough reads an instance's age from its id, which carries its birth.
+func oldEnough(id holdfast.InstanceID, now time.Time) bool {
+	born, err := holdfast.BornAt(string(id))
+	return err == nil && now.Sub(born) > holdfast.OrphanGrace
+}
+
+// confirmEnded asks for the one instance, and makes its sandbox FAILED only on
+// the fleet's own word that it ended.
+func (s *Service) confirmEnded(ctx context.Context, was holdfast.Observation) error {
+	seen, err := s.config.Fleet.GetInstance(ctx, was.Instance)
+	switch {
+	case holdfast.CodeOf(err) == holdfast.NotFound:
+		seen = holdfast.Observation{Instance: was.Instance, Incarnation: was.Incarnation, State: holdfast.InstanceAbsent,
+			Failure: &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the fleet does not know the instance"}}
+	case err != nil:
+		return err
+	case seen.Stale, seen.State != holdfast.InstanceExited && seen.State != holdfast.InstanceAbsent:
+		return reconcile.ErrSkipped
+	}
+	if seen.State == holdfast.InstanceAbsent && seen.Failure == nil {
+		seen.Failure = &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the instance is gone from its host"}
+	}
+	var touched holdfast.SandboxID
+	err = s.update(ctx, "instance ended", func(tx store.Tx, now time.Time) error {
+		r, found, err := lockByInstance(ctx, tx, seen.Instance)
+		if err != nil || !found {
+			return err
+		}
+		touched = r.ID
+		_, err = s.applyExit(ctx, tx, now, r, seen)
+		return err
+	})
+	if touched != "" {
+		s.done.ring(string(touched))
+	}
+	return err
+}
+
+// inboxKept is how long delivery rows of an ended boot are kept: longer than any
+// late retry (trap T20).
+const inboxKept = 7 * 24 * time.Hour
+
+// inboxPage purges delivery rows of boots that are over. Rows of a live boot stay.
+func (s *Service) inboxPage(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
+	var items []reconcile.Item
+	next := ""
+	err := s.view(ctx, "inbox sources", func(tx store.Tx, now time.Time) error {
+		items, next = nil, ""
+		sources, err := inbox.Sources(ctx, tx, after, limit)
+		if err != nil {
+			return err
+		}
+		for _, source := range sources {
+			next = source
+			live, err := liveSource(ctx, tx, source)
+			if err != nil {
+				return err
+			}
+			if live {
+				continue
+			}
+			items = append(items, reconcile.Item{Key: source, Act: func(ctx context.Context) error {
+				return s.purgeInbox(ctx, source, limit)
+			}})
+		}
+		if len(sources) < limit {
+			next = ""
+		}
+		return nil
+	})
+	return items, next, err
+}
+
+// liveSource reports whether a source is a boot that a sandbox still has.
+func liveSource(ctx context.Context, tx store.Tx, source string) (bool, error) {
+	instance, incarnation, ok := delivery.ParseInstanceSource(source)
+	if !ok {
+		return false, nil
+	}
+	r, found, err := oneRow(ctx, tx, `WHERE instance = $1`, instance)
+	return found && r.Incarnation == incarnation && r.State != holdfast.SandboxDeleted, err
+}
+
+func (s *Service) purgeInbox(ctx context.Context, source string, limit int) error {
+	purged := 0
+	err := s.update(ctx, "purge inbox", func(tx store.Tx, now time.Time) error {
+		var err error
+		purged, err = inbox.Purge(ctx, tx, source, now.Add(-inboxKept), limit)
+		return err
+	})
+	if err == nil && purged == 0 {
+		return reconcile.ErrSkipped
+	}
+	return err
+}

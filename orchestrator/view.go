@@ -1,0 +1,114 @@
+package orchestrator
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// show is a sandbox as its callers see it, with what is pending (contract: A5).
+func (s *Service) show(r row, pending *operation.Operation) holdfast.Sandbox {
+	out := r.Sandbox
+	if pending != nil && pending.State == operation.StatePending {
+		op := showOperation(*pending, s.config.Clock(), r.DeleteWanted)
+		out.Operation = &op
+	}
+	return out
+}
+
+func showOperation(op operation.Operation, now time.Time, deleteWanted bool) holdfast.Operation {
+	out := holdfast.Operation{
+		ID: holdfast.OperationID(op.ID), Resource: op.Resource.ID, Kind: holdfast.OperationKind(op.Kind),
+		State: holdfast.OperationState(op.State), Generation: op.Generation, Attempts: op.Attempts,
+		Since: op.EnteredAt, UpdatedAt: op.UpdatedAt, FinishedAt: op.FinishedAt, WaitsFor: op.WaitsFor,
+		Next: next(op, now, deleteWanted),
+	}
+	if op.Claimed(now) {
+		out.Claim = &holdfast.Claim{Holder: op.Holder, Number: op.Claim, ExpiresAt: op.ClaimExpires}
+	}
+	if f := op.LastError; f != nil {
+		out.LastError = holdfast.E(holdfast.Code(f.Code), holdfast.Reason(f.Reason), "%s", f.Message)
+	}
+	return out
+}
+
+// next says what is safe to do about an operation.
+func next(op operation.Operation, now time.Time, deleteWanted bool) string {
+	switch {
+	case op.State != operation.StatePending:
+		return "nothing: it has ended"
+	case deleteWanted && op.Claimed(now):
+		return "wait: a delete is wanted and begins when this attempt ends"
+	case op.Claimed(now):
+		return "wait: an attempt is executing; repeating the same call joins it"
+	case op.WaitsFor != "":
+		return "wait for the " + op.WaitsFor + ", or repeat the call; a delete gives it up"
+	case op.Kind == string(holdfast.OperationDelete):
+		return "repeat the delete, or wait: the reconciler carries it on until it is done"
+	}
+	return "repeat the call to carry it on now, or wait: the reconciler carries it on; a delete gives it up"
+}
+
+// ListOperations pages the journal of one resource, newest first.
+func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in holdfast.ListOperations) (holdfast.OperationPage, error) {
+	if err := in.Validate(); err != nil {
+		return holdfast.OperationPage{}, err
+	}
+	r, _, err := s.read(ctx, caller, holdfast.SandboxID(in.Resource))
+	if err != nil {
+		return holdfast.OperationPage{}, err
+	}
+	size := in.PageSize
+	if size == 0 {
+		size = holdfast.DefaultPageSize
+	}
+	var page holdfast.OperationPage
+	err = s.view(ctx, "list operations", func(tx store.Tx, now time.Time) error {
+		page = holdfast.OperationPage{}
+		list, err := operation.List(ctx, tx, operation.Filter{
+			Resource: r.resource(), After: in.PageToken, Limit: size + 1, Newest: true})
+		if err != nil {
+			return err
+		}
+		if len(list) > size {
+			list = list[:size]
+			page.NextPageToken = list[size-1].ID
+		}
+		for _, op := range list {
+			page.Operations = append(page.Operations, showOperation(op, now, r.DeleteWanted))
+		}
+		return nil
+	})
+	return page, err
+}
+
+// GetOperation returns one operation of the caller's project.
+func (s *Service) GetOperation(ctx context.Context, caller holdfast.Caller, id holdfast.OperationID) (holdfast.Operation, error) {
+	if err := holdfast.CheckID("id", holdfast.PrefixOperation, string(id)); err != nil {
+		return holdfast.Operation{}, err
+	}
+	var out holdfast.Operation
+	err := s.view(ctx, "get operation", func(tx store.Tx, now time.Time) error {
+		unknown := holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "no operation %s in this project", id).On(string(id))
+		op, err := operation.Get(ctx, tx, string(id))
+		if isNotFound(err) {
+			return unknown
+		}
+		if err != nil {
+			return err
+		}
+		r, found, err := oneRow(ctx, tx, `WHERE id = $1`, op.Resource.ID)
+		if err != nil {
+			return err
+		}
+		if !found || r.Project != caller.Project {
+			return unknown
+		}
+		out = showOperation(op, now, r.DeleteWanted)
+		return nil
+	})
+	return out, err
+}
