@@ -39,6 +39,7 @@ type Observed struct {
 // Reading is one answer of an authority. A read that failed is the zero Reading, with its error.
 type Reading struct {
 	Began    time.Time // when the question was put; what was recorded later need not be in the answer
+	Ended    time.Time // when the answer was there; only a database read after that tells what is an orphan
 	Complete bool      // every page was read; a part says what is there, and not what is gone
 	Observed []Observed
 	Err      error // the authority could not be asked, in part or at all
@@ -47,7 +48,7 @@ type Reading struct {
 // Limits configures Plan.
 type Limits struct {
 	Grace  time.Duration // how old an orphan has to be before it is destroyed
-	MaxAge time.Duration // a Reading that began longer ago than this says nothing about what is gone; 0: 1 min
+	MaxAge time.Duration // a Reading that began longer ago than this tells neither gone nor orphaned; 0: 1 min
 }
 
 // Comparison is what Plan reads: the authority's answer first, the database's after it (contract: C4).
@@ -89,7 +90,7 @@ func Plan(c Comparison, now time.Time, limits Limits) Actions {
 			}
 		}
 	}
-	judged := !c.RecordedAt.IsZero() && !c.RecordedAt.Before(c.Reading.Began)
+	judged := !c.Reading.Ended.IsZero() && !c.RecordedAt.Before(c.Reading.Ended) && !c.Reading.stale(now, limits.MaxAge)
 	for _, o := range c.Reading.Observed {
 		switch {
 		case recorded[o.Key]:
@@ -108,16 +109,21 @@ func Plan(c Comparison, now time.Time, limits Limits) Actions {
 	return a
 }
 
-func blind(r Reading, now time.Time, maxAge time.Duration) error {
+// stale reports whether too much may have happened since the authority was read.
+func (r Reading) stale(now time.Time, maxAge time.Duration) bool {
 	if maxAge <= 0 {
 		maxAge = time.Minute
 	}
+	return now.Sub(r.Began) > maxAge
+}
+
+func blind(r Reading, now time.Time, maxAge time.Duration) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("the authority could not be read: %w", r.Err)
 	case !r.Complete:
 		return errors.New("the authority was read in part")
-	case now.Sub(r.Began) > maxAge:
+	case r.stale(now, maxAge):
 		return fmt.Errorf("the authority was read %s ago", now.Sub(r.Began))
 	}
 	return nil
