@@ -1,0 +1,215 @@
+package sqlite
+
+import (
+	"container/list"
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+
+	modernc "modernc.org/sqlite"
+)
+
+// connector opens connections that keep their prepared statements: to prepare one costs several times what it costs to
+// run it.
+type connector struct{ driver.Connector }
+
+// maxCached bounds a connection's idle statements; the SQL of all our packages fits.
+const maxCached = 256
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	raw, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	base, ok := raw.(baseConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("unexpected driver connection %T", raw), raw.Close())
+	}
+	return &conn{baseConn: base, idle: make(map[string]*list.Element), recent: list.New()}, nil
+}
+
+// baseConn is what the driver's connections can do; all of it shines through, but for the statements' way.
+type baseConn interface {
+	driver.Conn
+	driver.ConnBeginTx
+	driver.ConnPrepareContext
+	driver.Pinger
+	driver.SessionResetter
+	driver.Validator
+	modernc.DBStatus
+}
+
+// conn is one connection. database/sql uses it from one goroutine at a time.
+type conn struct {
+	baseConn
+	idle   map[string]*list.Element // of *stmt
+	recent *list.List               // idle statements, the most recently used first
+	open   *rows                    // the result that is being read, if any
+	// fault is the error of a statement that failed while its rows were read: database/sql shows it to the reader alone.
+	fault error
+}
+
+type baseStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+	driver.StmtQueryContext
+}
+
+type stmt struct {
+	baseStmt
+	query string
+}
+
+// refusal is the context value by which a transaction makes the connection answer with an error of its choice: the only
+// way to a *sql.Row that carries one.
+type refusal struct{}
+
+func (c *conn) take(ctx context.Context, query string) (*stmt, error) {
+	if err, ok := ctx.Value(refusal{}).(error); ok {
+		return nil, err
+	}
+	if c.fault != nil {
+		return nil, fmt.Errorf("%w: %w", errRefused, c.fault)
+	}
+	if c.open != nil {
+		return nil, errors.New("the rows of the previous query are still open: close them before the next statement " +
+			"(no dialect but SQLite could run both)")
+	}
+	if e, ok := c.idle[query]; ok {
+		c.recent.Remove(e)
+		delete(c.idle, query)
+		return e.Value.(*stmt), nil
+	}
+	ds, err := c.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	base, ok := ds.(baseStmt)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("unexpected driver statement %T", ds), ds.Close())
+	}
+	return &stmt{base, query}, nil
+}
+
+// give keeps a statement that worked for its next use.
+func (c *conn) give(s *stmt) error {
+	if _, ok := c.idle[s.query]; ok {
+		return s.Close()
+	}
+	c.idle[s.query] = c.recent.PushFront(s)
+	if c.recent.Len() <= maxCached {
+		return nil
+	}
+	oldest := c.recent.Remove(c.recent.Back()).(*stmt)
+	delete(c.idle, oldest.query)
+	return oldest.Close()
+}
+
+// ExecContext implements driver.ExecerContext.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.ExecContext(ctx, args)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return res, c.give(s)
+}
+
+// QueryContext implements driver.QueryerContext.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	s, err := c.take(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	dr, err := s.QueryContext(ctx, args)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	base, ok := dr.(baseRows)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("unexpected driver rows %T", dr), dr.Close(), s.Close())
+	}
+	c.open = &rows{baseRows: base, c: c, s: s}
+	return c.open, nil
+}
+
+// exec runs a statement of the store's own.
+func (c *conn) exec(query string) error {
+	_, err := c.ExecContext(context.Background(), query, nil)
+	return err
+}
+
+// settle ends what a transaction's function left behind: it closes its rows and returns the error that they ran into,
+// or that an unmet deferred foreign key would otherwise become at COMMIT, where it would fail everybody.
+func (c *conn) settle() error {
+	err := c.fault
+	c.fault = nil
+	if c.open != nil {
+		err = errors.Join(err, c.open.Close())
+	}
+	if err != nil {
+		return err
+	}
+	unmet, _, err := c.Status(modernc.DBStatusDeferredFKs, false)
+	if err == nil && unmet != 0 {
+		err = errors.New("a deferred foreign key constraint is not met at the transaction's end")
+	}
+	return err
+}
+
+// Close implements driver.Conn.
+func (c *conn) Close() error {
+	var errs []error
+	for e := c.recent.Front(); e != nil; e = e.Next() {
+		errs = append(errs, e.Value.(*stmt).Close())
+	}
+	c.recent.Init()
+	clear(c.idle)
+	return errors.Join(append(errs, c.baseConn.Close())...)
+}
+
+// baseRows is what the driver's rows can do.
+type baseRows interface {
+	driver.Rows
+	driver.RowsColumnTypeDatabaseTypeName
+	driver.RowsColumnTypeLength
+	driver.RowsColumnTypeNullable
+	driver.RowsColumnTypePrecisionScale
+	driver.RowsColumnTypeScanType
+}
+
+// rows give their statement back when they are closed.
+type rows struct {
+	baseRows
+	c      *conn
+	s      *stmt
+	closed bool
+}
+
+func (r *rows) Next(dest []driver.Value) error {
+	if r.closed {
+		return errEnded
+	}
+	err := r.baseRows.Next(dest)
+	if err != nil && err != io.EOF {
+		r.c.fault = err
+	}
+	return err
+}
+
+func (r *rows) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	r.c.open = nil
+	if err := r.baseRows.Close(); err != nil {
+		return errors.Join(err, r.s.Close())
+	}
+	return r.c.give(r.s)
+}

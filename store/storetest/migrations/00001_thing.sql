@@ -1,0 +1,10 @@
+-- +goose Up
+CREATE TABLE thing (
+    k TEXT PRIMARY KEY,
+    v BIGINT NOT NULL CHECK (v >= 0)
+);
+
+CREATE TABLE part (
+    k     TEXT PRIMARY KEY,
+    thing TEXT NOT NULL REFERENCES thing (k) DEFERRABLE INITIALLY DEFERRED
+);
