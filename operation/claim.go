@@ -70,11 +70,13 @@ const current = ` WHERE id = $1 AND claim = $2 AND holder = $3 AND state = 'PEND
 // fence runs an UPDATE that ends in the fence, and says which claim is current if this one is not.
 func fence(ctx context.Context, tx Tx, c Claim, update string, args ...any) (Operation, error) {
 	args = append([]any{c.Operation, c.Number, c.Holder}, args...)
-	o, ok, err := one(ctx, tx, update+` RETURNING `+columns, args...)
-	if err != nil || ok {
-		return o, err
+	if c.Holder != "" { // a row that nobody holds has an empty holder too
+		o, ok, err := one(ctx, tx, update+` RETURNING `+columns, args...)
+		if err != nil || ok {
+			return o, err
+		}
 	}
-	o, ok, err = byID(ctx, tx, c.Operation)
+	o, ok, err := byID(ctx, tx, c.Operation)
 	switch {
 	case err != nil:
 		return Operation{}, err

@@ -153,6 +153,10 @@ func TestT11_T14_AnExpiredHolderThatComesBackLateChangesNothing(t *testing.T) {
 		"finish": func(ctx context.Context, tx operation.Tx, c operation.Claim) error {
 			return operation.Finish(ctx, tx, late, c, done)
 		},
+		"raise": func(ctx context.Context, tx operation.Tx, c operation.Claim) error {
+			_, err := operation.Raise(ctx, tx, late, c, 9)
+			return err
+		},
 		"release": func(ctx context.Context, tx operation.Tx, c operation.Claim) error { // trap T15
 			return operation.Release(ctx, tx, late, c, operation.Report{Failure: &operation.Failure{Code: "UNAVAILABLE"}})
 		},
@@ -218,6 +222,8 @@ func TestT15_AClaimIsReleasedOnce(t *testing.T) {
 	}
 	wantErr(t, w.release(c, epoch, operation.Report{}), operation.ErrFenced)
 	wantErr(t, w.finish(c, epoch, done), operation.ErrFenced)
+	nobody := operation.Claim{Operation: "op", Number: c.Number} // as the row is now: held by nobody
+	wantErr(t, w.finish(nobody, epoch, done), operation.ErrFenced)
 	if o := w.get("op"); o.State != operation.StatePending || o.Holder != "" || !o.ClaimExpires.IsZero() {
 		t.Errorf("after a release: %+v", o)
 	}

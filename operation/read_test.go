@@ -94,8 +94,13 @@ func TestT29_WhatIsNotDueHidesNothing(t *testing.T) {
 // trap T29: taking what a page named moves it behind the ones that are still to come, and a sweep meets it no second time.
 func TestT29_ActingOnAPageNeitherSkipsNorRepeats(t *testing.T) {
 	w := newWorld(t)
-	for i := range 20 {
-		w.record(fmt.Sprintf("op%02d", i), numbered(i), "CREATE")
+	for i := range 20 { // the order of ids is not that of time
+		id := fmt.Sprintf("op%02d", (i*7)%20)
+		w.record(id, numbered(i), "CREATE")
+		at := epoch.Add(time.Duration(i/2) * time.Second)
+		if err := w.release(w.take(id, at, 0), at, operation.Report{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	now, f := epoch.Add(time.Minute), operation.DueFilter{Idle: 30 * time.Second, Limit: 4}
 	seen := map[string]int{}

@@ -1,6 +1,9 @@
 package reconcile
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // Backoff is capped exponential backoff with full jitter. It overflows nowhere (trap T25).
 type Backoff struct {
@@ -12,7 +15,8 @@ type Backoff struct {
 // [0, 1), and so is the delay's share of its ceiling, which doubles with each failure: callers that fail together come
 // back apart.
 func (b Backoff) Delay(failures int, random float64) time.Duration {
-	return time.Duration(min(max(random, 0), 1) * float64(b.Ceiling(failures)))
+	share := min(max(random, 0), math.Nextafter(1, 0))
+	return time.Duration(share * float64(b.Ceiling(failures)))
 }
 
 // Ceiling is the longest that Delay may be.
@@ -22,7 +26,7 @@ func (b Backoff) Ceiling(failures int) time.Duration {
 		base = time.Second
 	}
 	ceiling, limit := base, max(b.Cap, base)
-	for range failures - 1 {
+	for range max(failures, 1) - 1 {
 		if ceiling >= limit-ceiling { // doubling would reach the cap, or run over
 			return limit
 		}

@@ -27,6 +27,13 @@ func TestBackoff_DoublesUpToItsCap(t *testing.T) {
 
 // trap T25
 func TestT25_BackoffOverflowsNowhere(t *testing.T) {
+	huge := reconcile.Backoff{Base: 1 << 61, Cap: math.MaxInt64}
+	if c, d := huge.Ceiling(70), huge.Delay(70, 1); c != math.MaxInt64 || d <= 0 {
+		t.Errorf("ceiling %d, delay %d", c, d)
+	}
+	if c := (reconcile.Backoff{Base: time.Second, Cap: time.Hour}).Ceiling(math.MinInt); c != time.Second {
+		t.Errorf("no failures: %s", c)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		b := reconcile.Backoff{Base: time.Duration(rapid.Int64().Draw(t, "base")), Cap: time.Duration(rapid.Int64().Draw(t, "cap"))}
 		failures := rapid.OneOf(rapid.IntRange(-3, 200), rapid.Just(math.MaxInt), rapid.Just(math.MinInt)).Draw(t, "failures")
