@@ -184,12 +184,13 @@ func (x *exchange) closeUpload() {
 
 // pump carries the request's body to the handler.
 func (x *exchange) pump(req *http.Request) {
-	source := io.Reader(req.Body)
+	source, buffer := io.Reader(req.Body), int64(32<<10)
 	if req.ContentLength > 0 {
 		// One more byte than announced shows that there are too many.
 		source = io.LimitReader(req.Body, req.ContentLength+1)
+		buffer = min(buffer, req.ContentLength+1)
 	}
-	n, err := io.Copy(x.upload, source)
+	n, err := io.CopyBuffer(x.upload, source, make([]byte, buffer))
 	if err == nil && req.ContentLength > 0 && n != req.ContentLength {
 		err = fmt.Errorf("transport: ContentLength=%d with a body of another length", req.ContentLength)
 	}
