@@ -126,7 +126,7 @@ func (s *Service) lookUp(ctx context.Context, b begun) (stop bool, err error) {
 // settle runs one transaction that ends the attempt's claim: change does the
 // fenced write on the operation and changes the row, which is then saved; a
 // wanted delete is begun in it. The carrying on of that delete is started here.
-func (s *Service) settle(ctx context.Context, b begun, what string, change func(tx store.Tx, now time.Time, r *row) error) (row, bool, error) {
+func (s *Service) settle(ctx context.Context, b begun, what string, change func(ctx context.Context, tx store.Tx, now time.Time, r *row) error) (row, bool, error) {
 	ctx, cancel := operation.Closing(ctx, closing)
 	defer cancel()
 	var r row
@@ -140,7 +140,7 @@ func (s *Service) settle(ctx context.Context, b begun, what string, change func(
 		if !found {
 			return notFound(b.row.ID)
 		}
-		if err := change(tx, now, &r); err != nil {
+		if err := change(ctx, tx, now, &r); err != nil {
 			return err
 		}
 		wanted, err = s.beginWanted(ctx, tx, now, &r)
@@ -156,7 +156,7 @@ func (s *Service) settle(ctx context.Context, b begun, what string, change func(
 // (contract: A1).
 func (s *Service) finish(ctx context.Context, b begun, seen holdfast.Observation) (row, error) {
 	verb := holdfast.OperationKind(b.op.Kind)
-	r, wanted, err := s.settle(ctx, b, "finish", func(tx store.Tx, now time.Time, r *row) error {
+	r, wanted, err := s.settle(ctx, b, "finish", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		if err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateDone}); err != nil {
 			return err
 		}
@@ -201,7 +201,7 @@ func (s *Service) end(ctx context.Context, b begun, failure *holdfast.Failure) e
 	if b.op.Kind == string(holdfast.OperationCreate) {
 		why.Reason = holdfast.ReasonCreateFailed
 	}
-	_, _, err := s.settle(ctx, b, "record a failure", func(tx store.Tx, now time.Time, r *row) error {
+	_, _, err := s.settle(ctx, b, "record a failure", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recordable(why, failure)})
 		if err != nil {
 			return err
@@ -224,7 +224,7 @@ func (s *Service) refused(ctx context.Context, b begun, j judgement) error {
 	if b.op.Kind == string(holdfast.OperationDelete) { // never given up (contract: A15)
 		return s.releaseWith(ctx, b, j)
 	}
-	_, _, err := s.settle(ctx, b, "record a refusal", func(tx store.Tx, now time.Time, r *row) error {
+	_, _, err := s.settle(ctx, b, "record a refusal", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		r.Generation++ // the next intent is issued above whatever the refused one left behind
 		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recordable(j.err, nil)})
 		if err != nil {
@@ -282,7 +282,7 @@ func (s *Service) releaseWith(ctx context.Context, b begun, j judgement) error {
 }
 
 func (s *Service) release(ctx context.Context, b begun, j judgement) (wanted bool, err error) {
-	_, wanted, err = s.settle(ctx, b, "release", func(tx store.Tx, now time.Time, r *row) error {
+	_, wanted, err = s.settle(ctx, b, "release", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		return operation.Release(ctx, tx, now, *b.claim, operation.Report{
 			Failure: recordable(j.err, nil), WaitsFor: j.waitsFor, Answered: j.answered, Backoff: backoff(b.op.Attempts)})
 	})
