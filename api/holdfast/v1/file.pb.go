@@ -162,9 +162,9 @@ type FileInfo struct {
 	// Permission bits.
 	Mode uint32 `protobuf:"varint,5,opt,name=mode,proto3" json:"mode,omitempty"`
 	// The owner.
-	Uid int32 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
+	Uid uint32 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
 	// The group.
-	Gid int32 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
+	Gid uint32 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
 	// When its content last changed.
 	ModifiedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=modified_at,json=modifiedAt,proto3" json:"modified_at,omitempty"`
 	// Where a symbolic link leads; shown like path.
@@ -238,14 +238,14 @@ func (x *FileInfo) GetMode() uint32 {
 	return 0
 }
 
-func (x *FileInfo) GetUid() int32 {
+func (x *FileInfo) GetUid() uint32 {
 	if x != nil {
 		return x.Uid
 	}
 	return 0
 }
 
-func (x *FileInfo) GetGid() int32 {
+func (x *FileInfo) GetGid() uint32 {
 	if x != nil {
 		return x.Gid
 	}
@@ -1396,8 +1396,8 @@ const file_holdfast_v1_file_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\x0e2\x1a.holdfast.v1.FileInfo.KindR\x04kind\x12\x12\n" +
 	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x12\n" +
 	"\x04mode\x18\x05 \x01(\rR\x04mode\x12\x10\n" +
-	"\x03uid\x18\x06 \x01(\x05R\x03uid\x12\x10\n" +
-	"\x03gid\x18\a \x01(\x05R\x03gid\x12;\n" +
+	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\a \x01(\rR\x03gid\x12;\n" +
 	"\vmodified_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"modifiedAt\x12\x16\n" +
 	"\x06target\x18\t \x01(\tR\x06target\"M\n" +

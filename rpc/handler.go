@@ -1,0 +1,136 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/api/holdfast/v1/holdfastv1connect"
+)
+
+// MaxMessage bounds one message of a request, in bytes, as sent and unpacked.
+const MaxMessage = 4 << 20
+
+// Services is the root's services that callers reach: offered by NewHandler,
+// made of a remote server by Dial.
+type Services struct {
+	Sandboxes  holdfast.SandboxService
+	Operations holdfast.OperationService
+	Processes  holdfast.ProcessService
+	Files      holdfast.FileService
+}
+
+// Options say how a handler lets callers in and what it tells of itself.
+type Options struct {
+	// Authenticate finds who a token stands for; an error refuses the call. It
+	// is not asked about calls without a token.
+	Authenticate func(ctx context.Context, token string) (holdfast.Caller, error)
+	// Anonymous is who makes calls without a token; nil refuses them.
+	Anonymous *holdfast.Caller
+	// Serving answers the health service; nil is healthy. An error makes it
+	// NOT_SERVING (while draining, say).
+	Serving func(ctx context.Context) error
+	// Logger takes internal errors with their causes, and panics; nil is the default.
+	Logger *slog.Logger
+}
+
+// NewHandler offers the services by gRPC, gRPC-Web and Connect (binary and
+// JSON), with reflection (v1 and v1alpha) behind the same authentication and
+// health open to all (contract: A8).
+func NewHandler(services Services, options Options) http.Handler {
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	handling := []connect.HandlerOption{
+		connect.WithReadMaxBytes(MaxMessage),
+		connect.WithInterceptors(translator{options.Logger}),
+		connect.WithRecover(recovered(options.Logger)),
+	}
+	names := []string{
+		holdfastv1connect.SandboxServiceName, holdfastv1connect.OperationServiceName,
+		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
+	}
+	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
+
+	closed := http.NewServeMux()
+	closed.Handle(holdfastv1connect.NewSandboxServiceHandler(sandboxHandler{services.Sandboxes}, handling...))
+	closed.Handle(holdfastv1connect.NewOperationServiceHandler(operationHandler{services.Operations}, handling...))
+	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, handling...))
+	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, handling...))
+	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
+	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))
+
+	open := http.NewServeMux()
+	open.Handle(grpchealth.NewHandler(health{names, options.Serving}, handling...))
+	open.Handle("/", authenticated(options, connect.NewErrorWriter(handling...), closed))
+	return open
+}
+
+// translator turns the errors of handlers into statuses, and logs those that
+// nobody outside can explain.
+type translator struct{ logger *slog.Logger }
+
+func (t translator) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		res, err := next(ctx, req)
+		return res, t.translate(ctx, req.Spec().Procedure, err)
+	}
+}
+
+func (t translator) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (t translator) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		return t.translate(ctx, conn.Spec().Procedure, next(ctx, conn))
+	}
+}
+
+func (t translator) translate(ctx context.Context, procedure string, err error) error {
+	if err == nil {
+		return nil
+	}
+	out := toWire(err)
+	if out.Code() == connect.CodeInternal {
+		t.logger.ErrorContext(ctx, "call failed", "procedure", procedure, "error", err)
+	}
+	return out
+}
+
+func recovered(logger *slog.Logger) func(context.Context, connect.Spec, http.Header, any) error {
+	return func(ctx context.Context, spec connect.Spec, _ http.Header, value any) error {
+		logger.ErrorContext(ctx, "panic in a call", "procedure", spec.Procedure, "panic", fmt.Sprint(value), "stack", string(debug.Stack()))
+		return holdfast.E(holdfast.Internal, holdfast.ReasonBug, "internal error in %s; the server's log has the details", spec.Procedure)
+	}
+}
+
+// health answers the health service for the whole server and for each service.
+type health struct {
+	names   []string
+	serving func(context.Context) error
+}
+
+func (h health) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := req.Service == ""
+	for _, name := range h.names {
+		known = known || req.Service == name
+	}
+	if !known {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such service: "+text(req.Service)))
+	}
+	if h.serving != nil {
+		if err := h.serving(ctx); err != nil {
+			return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil //nolint:nilerr // that it does not serve is the answer
+		}
+	}
+	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
+}
