@@ -49,7 +49,7 @@ func TestC4_PlanTellsGoneFromUnseenAndOrphanFromYoung(t *testing.T) {
 		{"T26: an attempt is live", func(c *reconcile.Comparison) { c.Recorded = recorded(true, ago(time.Hour)) }, "", "", ""},
 		{"T27: recorded after the question was put", func(c *reconcile.Comparison) { c.Recorded = recorded(false, ago(time.Second)) }, "", "", ""},
 		{"T27: the read failed", func(c *reconcile.Comparison) {
-			c.Recorded, c.Reading = recorded(false, ago(time.Hour)), reconcile.Reading{Err: errors.New("refused")}
+			c.Recorded, c.Reading.Err = recorded(false, ago(time.Hour)), errors.New("refused")
 		}, "", "", ""},
 		{"T27: it failed after a part", func(c *reconcile.Comparison) {
 			c.Recorded, c.Reading.Complete = recorded(false, ago(time.Hour)), false
