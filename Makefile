@@ -1,0 +1,51 @@
+# Every target installs what it needs by itself, and can be repeated.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO ?= go
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
+# Skipping a test is an error in CI; elsewhere it is listed at the end.
+NO_SKIPS := $(if $(CI),-no-skips,)
+TOOL := $(GO) tool -modfile=tools/go.mod
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: build
+build: ## bin/holdfast and bin/holdfast-guest, side by side
+	@scripts/deps.sh build
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o bin/holdfast-guest ./cmd/holdfast-guest
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/holdfast ./cmd/holdfast
+
+.PHONY: demo
+demo: ## the main job on real containers, with each step's time, and again under faults
+	@scripts/deps.sh demo
+	@$(MAKE) --no-print-directory build
+	@$(SUDO) bin/holdfast demo
+
+.PHONY: test
+test: ## everything that must pass
+	@scripts/deps.sh test
+	@$(MAKE) --no-print-directory build
+	@$(GO) build -o bin/testsummary ./internal/testsummary
+	@$(GO) test -race -timeout 14m -json ./... 2>&1 | bin/testsummary $(NO_SKIPS)
+
+.PHONY: test-short
+test-short: ## the fast part of it: no containers, no race detector
+	@$(GO) build -o bin/testsummary ./internal/testsummary
+	@$(GO) test -short -json ./... 2>&1 | bin/testsummary
+
+.PHONY: check
+check: ## format, vet, lint, and generated files are current
+	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(TOOL) golangci-lint run ./...
+	@$(MAKE) --no-print-directory generate
+	@git diff --exit-code --stat -- api go.mod go.sum tools || { echo "generated files are not current: commit what make generate changed"; exit 1; }
+
+.PHONY: generate
+generate: ## the API's Go code from its proto files
+	$(TOOL) buf generate
