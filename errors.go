@@ -79,6 +79,7 @@ const (
 	ReasonEnded            Reason = "ENDED"              // the process has ended
 	ReasonNotCapable       Reason = "NOT_CAPABLE"        // the runtime cannot do it
 	ReasonStorage          Reason = "STORAGE"            // the database did not take it
+	ReasonRuntime          Reason = "RUNTIME"            // the host's runtime did not do it; the message says what it said
 	ReasonBug              Reason = "BUG"                // this should not happen; report it
 )
 

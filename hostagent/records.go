@@ -1,0 +1,180 @@
+package hostagent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// records keeps one file per incarnation, beside the incarnation's own files:
+// DIRECTORY/instances/INSTANCE/INCARNATION/record.json.
+type records struct {
+	root string // DIRECTORY/instances
+	hook func(point string) error
+}
+
+const recordFile = "record.json"
+
+func (s records) directory(ref holdfast.InstanceRef) string {
+	return filepath.Join(s.root, string(ref.Instance), strconv.FormatInt(ref.Incarnation, 10))
+}
+
+// spool is where the guest's output goes.
+func (s records) spool(ref holdfast.InstanceRef) string {
+	return filepath.Join(s.directory(ref), "spool")
+}
+
+// save is durable when it returns nil. An error leaves either record.
+func (s records) save(r record) error {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode the record: %w", err)
+	}
+	if err := s.hook("before save " + string(r.State)); err != nil {
+		return err
+	}
+	dir := s.directory(r.Ref)
+	fresh, err := makeDirectory(dir)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(filepath.Join(dir, recordFile), raw); err != nil {
+		return err
+	}
+	if fresh {
+		parent := filepath.Dir(dir)
+		if err := errors.Join(syncDirectory(parent), syncDirectory(filepath.Dir(parent))); err != nil {
+			return err
+		}
+	}
+	return s.hook("after save " + string(r.State))
+}
+
+func makeDirectory(dir string) (fresh bool, err error) {
+	if _, err := os.Stat(dir); err == nil {
+		return false, nil
+	}
+	return true, os.MkdirAll(dir, 0o700)
+}
+
+// empty removes all of an incarnation's files but its record.
+func (s records) empty(ref holdfast.InstanceRef) error {
+	dir := s.directory(ref)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var failed []error
+	for _, e := range entries {
+		if e.Name() != recordFile {
+			failed = append(failed, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(append(failed, err)...)
+}
+
+// purge forgets an incarnation: its record too.
+func (s records) purge(ref holdfast.InstanceRef) error {
+	if err := os.RemoveAll(s.directory(ref)); err != nil {
+		return err
+	}
+	parent := filepath.Join(s.root, string(ref.Instance))
+	entries, err := os.ReadDir(parent)
+	if err == nil && len(entries) == 0 {
+		err = os.Remove(parent)
+	}
+	return err
+}
+
+// loaded is one record read at a start. Damaged says that it was rebuilt.
+type loaded struct {
+	record  record
+	damaged error
+}
+
+// load reads every record. One that cannot be read is never taken for "never
+// seen", which would boot it twice: it is kept aside, and one that says "may
+// have started" stands in its place.
+func (s records) load(now time.Time, bootID string) ([]loaded, error) {
+	if err := os.MkdirAll(s.root, 0o700); err != nil {
+		return nil, err
+	}
+	instances, err := os.ReadDir(s.root)
+	if err != nil {
+		return nil, err
+	}
+	var all []loaded
+	for _, instance := range instances {
+		boots, err := os.ReadDir(filepath.Join(s.root, instance.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, boot := range boots {
+			number, err := strconv.ParseInt(boot.Name(), 10, 64)
+			if err != nil || number < 1 {
+				return nil, fmt.Errorf("%s: %q is no incarnation: move away what does not belong here", filepath.Join(s.root, instance.Name()), boot.Name())
+			}
+			one, ok, err := s.loadOne(holdfast.InstanceRef{Instance: holdfast.InstanceID(instance.Name()), Incarnation: number}, now, bootID)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				all = append(all, one)
+			}
+		}
+	}
+	return all, nil
+}
+
+func (s records) loadOne(ref holdfast.InstanceRef, now time.Time, bootID string) (loaded, bool, error) {
+	dir := s.directory(ref)
+	path := filepath.Join(dir, recordFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := removeIfThere(path + ".new"); err != nil {
+			return loaded{}, false, err
+		}
+		// Nothing but a directory: the first write did not end, so nothing was
+		// taken, and nothing of it was made.
+		if err := os.Remove(dir); err == nil {
+			return loaded{}, false, nil
+		}
+		err = errors.New("the record is missing, the files are there")
+		return s.rebuild(ref, "", now, bootID, err)
+	}
+	if err != nil {
+		return loaded{}, false, err
+	}
+	var r record
+	damage := json.Unmarshal(raw, &r)
+	if damage == nil && (r.Ref != ref || r.State == "") {
+		damage = fmt.Errorf("it is about %s/%d", r.Ref.Instance, r.Ref.Incarnation)
+	}
+	if damage == nil {
+		return loaded{record: r}, true, nil
+	}
+	aside := fmt.Sprintf("%s.damaged-%d", path, now.UnixNano())
+	if err := os.Link(path, aside); err != nil {
+		return loaded{}, false, fmt.Errorf("keep the damaged record aside: %w", err)
+	}
+	return s.rebuild(ref, aside, now, bootID, damage)
+}
+
+// rebuild writes the cautious record of an incarnation whose own cannot be read.
+func (s records) rebuild(ref holdfast.InstanceRef, aside string, now time.Time, bootID string, damage error) (loaded, bool, error) {
+	r := record{
+		Ref: ref, State: holdfast.InstanceBooting, CreatedAt: now,
+		Started: true, StartedAt: now, BootID: bootID, Quarantine: aside,
+	}
+	if err := s.save(r); err != nil {
+		return loaded{}, false, fmt.Errorf("replace the damaged record of %s/%d: %w", ref.Instance, ref.Incarnation, err)
+	}
+	return loaded{record: r, damaged: damage}, true, nil
+}

@@ -1,0 +1,117 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/delivery"
+)
+
+const (
+	sequenceStart = 1
+	// reportsAtOnce bounds the facts on their way to the fleet.
+	reportsAtOnce = 16
+	// beatTimeout bounds one heartbeat.
+	beatTimeout = 5 * time.Second
+)
+
+// report sends what is recorded of an incarnation to the fleet, detached and
+// within a delivery's budget. It is a hint: the fleet asks when it hears nothing,
+// so a host keeps no queue of facts (contract: B5).
+func (m *machine) report(incarnation int64) {
+	a := m.agent
+	if a.sender == nil {
+		return
+	}
+	m.mu.Lock()
+	fact := a.observed(m.records[incarnation])
+	m.mu.Unlock()
+	a.spawn(func() {
+		select {
+		case a.reports <- struct{}{}:
+			defer func() { <-a.reports }()
+		case <-a.life.Done():
+			return
+		}
+		if err := a.send(a.life, fact); err != nil {
+			a.log.Warn("a fact did not reach the fleet, which will ask", "instance", fact.Instance,
+				"incarnation", fact.Incarnation, "state", fact.State, "error", err)
+		}
+	})
+}
+
+func (a *Agent) send(ctx context.Context, fact holdfast.Observation) error {
+	body, err := json.Marshal(fact)
+	if err != nil {
+		return fmt.Errorf("encode a fact: %w", err)
+	}
+	return a.sender.Send(ctx, delivery.Message{ID: factID(fact), Kind: string(holdfast.DeliveryObserved), Body: body})
+}
+
+// factID is derived, so that a restarted agent that reports the same fact again
+// reports it under the same id (contract: B2).
+func factID(fact holdfast.Observation) string {
+	cause := fmt.Sprintf("%s@%d", fact.State, fact.Generation)
+	return delivery.DeriveID(string(holdfast.DeliveryObserved), string(fact.Instance), fact.Incarnation, cause)
+}
+
+// beat sends heartbeats. They are telemetry: a failure is logged and forgotten
+// (contract: B6).
+func (a *Agent) beat() {
+	if a.config.Fleet.URL == "" {
+		return
+	}
+	for number := int64(sequenceStart); ; number++ {
+		err := a.beatOnce(a.life, number)
+		if err != nil && a.life.Err() == nil {
+			a.log.Warn("a heartbeat did not reach the fleet", "error", err)
+		}
+		every := a.config.Timing.Heartbeat
+		spread := time.Duration((rand.Float64() - 0.5) * 0.2 * float64(every)) // hosts that started together drift apart (trap T23)
+		if !rest(a.life, every+spread) {
+			return
+		}
+	}
+}
+
+func (a *Agent) beatOnce(ctx context.Context, number int64) (err error) {
+	body, err := json.Marshal(holdfast.Heartbeat{
+		Host: a.who.ID, Cluster: a.config.ClusterID, Name: a.config.Name, URL: a.config.URL,
+		Runtime: a.capabilities.Name, BootID: a.bootID, Capacity: a.config.Capacity,
+		Sequence: a.who.Runs*sequenceStride + number, At: a.config.Clock(),
+	})
+	if err != nil {
+		return fmt.Errorf("encode a heartbeat: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.config.Fleet.URL+"/heartbeat", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if a.config.Fleet.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.config.Fleet.Token)
+	}
+	res, err := a.config.Fleet.Client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, res.Body.Close()) }()
+	words, err := io.ReadAll(io.LimitReader(res.Body, 512))
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("the fleet answered %s: %s", res.Status, words)
+	}
+	return nil
+}
