@@ -1,0 +1,108 @@
+package orchestrator
+
+import (
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/reconcile"
+)
+
+// Registry is the orchestrator's part of the audit (contract: C3, F1): who
+// notices what, by when, and what happens when a message comes twice, late or
+// never.
+func Registry() reconcile.Registry {
+	return reconcile.Registry{
+		Party:     "orchestrator",
+		Resources: []reconcile.Resource{sandboxEntry(), operationEntry()},
+		Deliveries: []reconcile.Delivery{
+			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliveryExited), From: "fleet", Sweep: SweepInstances},
+			// Nothing is kept of telemetry; a guest that is gone is found without it.
+			{Kind: string(holdfast.TelemetryGuest), From: "guest agent", Sweep: SweepInstances},
+		},
+		Hops: hopEntries(),
+		Tables: []reconcile.Table{
+			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
+			{Name: "process_request", Why: "the boot on which a process's request id was first used; written once, before the guest is called"},
+			{Name: "delivery", Sweep: SweepInbox},
+		},
+	}
+}
+
+func sandboxEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "sandbox", Tables: []string{"sandbox", "sandbox_label"}, Reporter: "guest agent",
+		// The host ends a boot without a word after 2 min; an attempt that is at it
+		// hears so at once, and one that is not is carried on when it was idle for 30 s.
+		FirstContact: reconcile.Notice{Sweep: SweepOperations, By: holdfast.InstanceBootAfter + holdfast.OperationUnclaimedAfter},
+		States: []reconcile.State{
+			{Name: string(holdfast.SandboxCreating), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
+				Authority: "fleet, then host", Sweep: SweepOperations,
+				Resolution: "the create is carried on: READY, or FAILED with the reason and log tail; FAILED after 10 answered attempts or 15 min of them"},
+			{Name: string(holdfast.SandboxReady), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
+				Resolution: "FAILED when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
+			{Name: string(holdfast.SandboxSuspended), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
+				Resolution: "FAILED when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
+			{Name: string(holdfast.SandboxFailed), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
+				Resolution: "an instance that is there nevertheless is ended, its output kept"},
+			{Name: string(holdfast.SandboxDeleting), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
+				Authority: "fleet, then host", Sweep: SweepOperations, Resolution: "the delete is carried on, for ever"},
+			{Name: string(holdfast.SandboxDeleted), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
+				Resolution: "an instance that is there nevertheless is removed"},
+		},
+	}
+}
+
+func operationEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "operation", Tables: []string{"operation"},
+		States: []reconcile.State{
+			{Name: string(holdfast.OperationPending), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
+				Authority: "fleet, then host", Sweep: SweepOperations,
+				Resolution: "carried on under a claim of its own; given up with a reason after answered attempts alone; a delete never"},
+			{Name: string(holdfast.OperationDone)},
+			{Name: string(holdfast.OperationFailed)},
+			{Name: string(holdfast.OperationSuperseded)},
+		},
+	}
+}
+
+func hopEntries() []reconcile.Hop {
+	return []reconcile.Hop{
+		{
+			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox",
+			Twice: "a create with the same request id is the same sandbox; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
+			Late:  "a repeated create answers with the resource as it is now, a tombstone included; what no longer fits the state is refused, and if_generation makes any of them conditional",
+			Never: "nothing was recorded, so nothing happens; what was recorded is carried on by the sweep, whether or not its caller returns",
+		},
+		{
+			Name: "H2", From: "orchestrator", To: "fleet", Message: "EnsureInstance",
+			Twice: "the same generation joins: the fleet places nothing twice, and answers alike",
+			Late:  "a lower generation or incarnation is refused, naming the one seen; the intent is issued anew above it",
+			Never: "UNAVAILABLE: the claim ends, the operation stays pending, and a repeat or the sweep sends the level again",
+		},
+		{
+			Name: "H5", From: "guest agent", To: "orchestrator", Message: "instance.ready, instance.failed",
+			Twice: "the delivery's id is known for that boot: 2xx, nothing done",
+			Late:  "of an incarnation that is over, or of a sandbox past CREATING: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
+			Never: "the host hears readiness from its own guest, so the attempt's level is answered all the same; the sweep carries on what has no attempt",
+		},
+		{
+			Name: "H6", From: "guest agent", To: "orchestrator", Message: "guest.telemetry",
+			Twice: "read and dropped",
+			Late:  "read and dropped",
+			Never: "nothing depends on it",
+		},
+		{
+			Name: "H8", From: "fleet", To: "orchestrator", Message: "instance.exited",
+			Twice: "the delivery's id is known: 2xx, nothing done; the sweep and the delivery make one FAILED",
+			Late:  "of an incarnation that is over, or of a sandbox FAILED, DELETING or DELETED: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
+			Never: "the fleet's outbox tries for 5 days; the sweep compares with the fleet every minute, and asks by name before it makes a sandbox FAILED",
+		},
+		{
+			Name: "H11", From: "orchestrator", To: "guest agent", Message: "process and file calls, through the host agent",
+			Twice: "nothing here repeats a call; a start with a request id starts once per incarnation, input at an offset already taken is dropped, a file is replaced whole",
+			Late:  "the call names its incarnation, and another one refuses it",
+			Never: "UNAVAILABLE to the caller, who decides; the cached address of the host is forgotten, and the fleet asked for it by the next call",
+		},
+	}
+}
