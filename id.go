@@ -11,7 +11,7 @@ import (
 )
 
 // Ids are DNS labels: a kind, a hyphen and 26 lower-case Crockford base32
-// characters (48 bits of milliseconds, 80 random bits), sortable by time.
+// characters (56 bits of microseconds, 72 random bits), sortable by time.
 type (
 	SandboxID   string // sb-…
 	OperationID string // op-…
@@ -53,14 +53,13 @@ func (g IDs) New(prefix string) string {
 		source = g.Rand
 	}
 	var raw [16]byte
-	if _, err := io.ReadFull(source, raw[6:]); err != nil {
+	if _, err := io.ReadFull(source, raw[7:]); err != nil {
 		// crypto/rand never fails on Linux; an id without randomness would collide.
 		panic(fmt.Sprintf("holdfast: no randomness for an id: %v", err))
 	}
-	ms := uint64(now().UnixMilli())
 	var stamp [8]byte
-	binary.BigEndian.PutUint64(stamp[:], ms)
-	copy(raw[:6], stamp[2:])
+	binary.BigEndian.PutUint64(stamp[:], uint64(now().UnixMicro()))
+	copy(raw[:7], stamp[1:])
 	return prefix + "-" + crockford.EncodeToString(raw[:])
 }
 
@@ -79,7 +78,7 @@ func CheckID(field, prefix, id string) error {
 		field, shown, prefix, idLength).With("field", field)
 }
 
-// BornAt reads from an id when it was minted, to the millisecond.
+// BornAt reads from an id when it was minted, to the microsecond.
 func BornAt(id string) (time.Time, error) {
 	_, rest, ok := strings.Cut(id, "-")
 	if !ok || len(rest) != idLength {
@@ -90,6 +89,6 @@ func BornAt(id string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%q is not an id: %w", id, err)
 	}
 	var stamp [8]byte
-	copy(stamp[2:], raw[:6])
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(stamp[:]))).UTC(), nil
+	copy(stamp[1:], raw[:7])
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(stamp[:]))).UTC(), nil
 }

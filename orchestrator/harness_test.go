@@ -132,11 +132,7 @@ type harness struct {
 // newHarness is an orchestrator over its own database in memory.
 func newHarness(t *testing.T, change ...func(*Config)) *harness {
 	t.Helper()
-	migrations, err := Migrations()
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := sqlite.Open(t.Context(), sqlite.Config{Memory: true}, migrations...)
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Memory: true}, Migrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}

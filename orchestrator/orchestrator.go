@@ -86,16 +86,16 @@ type Service struct {
 var migrationFiles embed.FS
 
 // Migrations are the orchestrator's tables and those of the packages it uses.
-func Migrations() ([]store.Migrations, error) {
+func Migrations() []store.Migrations {
 	own, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
-		return nil, fmt.Errorf("orchestrator migrations: %w", err)
+		panic(err) // the path is a constant of this file, and valid
 	}
 	return []store.Migrations{
 		{Name: "operation", FS: operation.Migrations()},
 		{Name: "inbox", FS: inbox.Migrations()},
 		{Name: "orchestrator", FS: own},
-	}, nil
+	}
 }
 
 // New returns a service over an open, migrated database. With Exclusive it
@@ -198,3 +198,6 @@ func (s *Service) storageError(what string, err error) error {
 	return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage, "%s: the database did not take it; see the server's log", what).
 		Retry(time.Second).Because(err)
 }
+
+// Attempts is how many attempts run in this process.
+func (s *Service) Attempts() int { return s.runner.Len() }

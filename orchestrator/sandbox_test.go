@@ -309,12 +309,8 @@ func TestA6_T11_AnExpiredHoldersLateFinishChangesNothing(t *testing.T) {
 
 // contract: C6
 func TestC6_ARestartedOrchestratorCarriesItsOperationsOn(t *testing.T) {
-	migrations, err := Migrations()
-	if err != nil {
-		t.Fatal(err)
-	}
 	path := t.TempDir() + "/o.db"
-	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}, migrations...)
+	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +324,7 @@ func TestC6_ARestartedOrchestratorCarriesItsOperationsOn(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err = sqlite.Open(t.Context(), sqlite.Config{Path: path}, migrations...)
+	db, err = sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
 	if err != nil {
 		t.Fatal(err)
 	}
