@@ -1,0 +1,187 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// EnsureInstance implements holdfast.FleetService (H2). It records the level and
+// where its incarnation is placed in one transaction, passes it on to the host
+// outside of any, and stores what the host answers. It tries each once: its
+// caller retries, and a repeat joins (T22).
+func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
+	hash, err := s.checkLevel(&level)
+	if err != nil {
+		return holdfast.Observation{}, err
+	}
+	var r ruling
+	err = s.db.Update(ctx, func(tx store.Tx) (err error) {
+		r, err = s.record(ctx, tx, level, hash)
+		return err
+	})
+	if err != nil {
+		return holdfast.Observation{}, storage("record the level of "+string(level.Instance), err)
+	}
+	if !r.call {
+		return r.next.observation(), nil
+	}
+	seen, err := s.tell(ctx, r.next, level.Wait)
+	if err != nil {
+		return holdfast.Observation{}, err
+	}
+	return s.storeAnswer(ctx, seen)
+}
+
+// checkLevel holds a level's form, before anything is recorded (T7), and returns its spec's hash.
+func (s *Service) checkLevel(l *holdfast.Level) (string, error) {
+	if l.Cluster != s.cluster {
+		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
+			"this fleet is of cluster %q, the order of %q", s.cluster, l.Cluster).On(string(l.Instance))
+	}
+	if err := holdfast.CheckID("instance", holdfast.PrefixInstance, string(l.Instance)); err != nil {
+		return "", err
+	}
+	if l.Incarnation < 1 {
+		return "", bad("incarnation", "incarnation %d: it begins at 1", l.Incarnation)
+	}
+	if l.Generation < 1 {
+		return "", bad("generation", "generation %d: it begins at 1", l.Generation)
+	}
+	switch l.Desired {
+	case holdfast.DesiredRunning, holdfast.DesiredSuspended, holdfast.DesiredExited, holdfast.DesiredAbsent:
+	default:
+		return "", bad("desired", "desired %q is none of RUNNING, SUSPENDED, EXITED and ABSENT", l.Desired)
+	}
+	if l.Spec != nil {
+		if r := l.Spec.Resources; r.CPUMillis < 0 || r.MemoryBytes < 0 || r.PIDs < 0 {
+			return "", bad("spec.resources", "resources are not negative")
+		}
+	}
+	l.Wait = min(max(l.Wait, 0), holdfast.MaxLevelWait)
+	return hashSpec(l.Spec)
+}
+
+// record decides on the level under the instance's lock. Of a level that is
+// refused, or finds no room, nothing is recorded.
+func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level, hash string) (ruling, error) {
+	for range 2 {
+		cur, found, err := getInstance(ctx, tx, level.Instance, tx.ForUpdate())
+		if err != nil {
+			return ruling{}, err
+		}
+		now, err := tx.Now(ctx) // after the wait for the lock (T41)
+		if err != nil {
+			return ruling{}, fmt.Errorf("read the clock: %w", err)
+		}
+		var known *row
+		if found {
+			known = &cur
+		}
+		r, err := judge(known, level, hash, clock{now: now, tooOld: s.limits.TooOldAfter})
+		if err != nil || !r.write {
+			return r, err
+		}
+		done, err := writeRuling(ctx, tx, &r, found, now)
+		if err != nil || done {
+			return r, err
+		}
+	}
+	return ruling{}, errors.New("the instance was inserted and deleted by others")
+}
+
+// writeRuling reports false when another transaction recorded the instance first.
+// Locks are taken in one order: the instance, then its host (contract: D3).
+func writeRuling(ctx context.Context, tx store.Tx, r *ruling, found bool, now time.Time) (bool, error) {
+	switch {
+	case !found && r.place:
+		return insertPlaced(ctx, tx, &r.next)
+	case !found:
+		return insertInstance(ctx, tx, r.next)
+	}
+	if r.left != nil {
+		if err := insertLeftover(ctx, tx, *r.left, r.next.generation, now); err != nil {
+			return false, err
+		}
+	}
+	if r.place {
+		if err := place(ctx, tx, &r.next); err != nil {
+			return false, err
+		}
+	}
+	return true, updateInstance(ctx, tx, r.next)
+}
+
+// tell passes the recorded level on to its host (H3), once.
+func (s *Service) tell(ctx context.Context, r row, wait time.Duration) (holdfast.Observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+s.limits.CallTimeout)
+	defer cancel()
+	seen, err := s.dial(r.hostURL).EnsureInstance(ctx, r.level(s.cluster, wait))
+	return seen, s.checkAnswer(ctx, r, seen, err)
+}
+
+// checkAnswer tells an answer of the instance's host from no answer: a host that
+// is silent, or another one at its address, says nothing about it (T32).
+func (s *Service) checkAnswer(ctx context.Context, r row, seen holdfast.Observation, err error) error {
+	if err == nil && seen.Host != "" && seen.Host != r.host {
+		err = holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "%s answers at its address", seen.Host)
+	}
+	if err == nil && seen.Instance != r.id {
+		err = holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "it answered about %q", seen.Instance)
+	}
+	if err == nil {
+		return nil
+	}
+	if answers(err) {
+		return fmt.Errorf("host %s: %w", r.host, err)
+	}
+	if cause := ctx.Err(); cause != nil && errors.Is(cause, context.Canceled) {
+		return fmt.Errorf("host %s: %w", r.host, err)
+	}
+	return holdfast.E(holdfast.Unavailable, holdfast.ReasonHostUnreachable,
+		"host %s does not answer; what it does is not known", r.host).On(string(r.id)).With("host", string(r.host)).Because(err)
+}
+
+// answers reports whether an error is a host's answer. One that does not take
+// this fleet for its own says nothing about the instance either.
+func answers(err error) bool {
+	var own *holdfast.Error
+	if !errors.As(err, &own) {
+		return false
+	}
+	switch own.Code {
+	case holdfast.Unauthenticated, holdfast.PermissionDenied:
+		return false
+	}
+	return own.Reason != holdfast.ReasonUnreachable && own.Reason != holdfast.ReasonCluster
+}
+
+// storeAnswer stores what a host answered to a level, unless something newer is
+// known, and returns what is known then. It finishes for a caller that has left
+// (T46): the host has done it.
+func (s *Service) storeAnswer(ctx context.Context, seen holdfast.Observation) (holdfast.Observation, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.CallTimeout)
+	defer cancel()
+	var known row
+	var found bool
+	err := s.settle(ctx, func(tx store.Tx, now time.Time) (c change, err error) {
+		known, found, err = getInstance(ctx, tx, seen.Instance, tx.ForUpdate())
+		if err != nil || !found {
+			return change{}, err
+		}
+		c = fold(known, seen, answered, now)
+		known = c.next
+		return c, nil
+	})
+	if err != nil {
+		return holdfast.Observation{}, storage("store the answer about "+string(seen.Instance), err)
+	}
+	if !found || known.incarnation != seen.Incarnation {
+		return seen, nil
+	}
+	return known.observation(), nil
+}

@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// leftover is what a superseded incarnation still holds (T38).
+type leftover struct {
+	ref        holdfast.InstanceRef
+	generation int64 // of the level that superseded it
+	host       holdfast.HostID
+	hostURL    string
+	placedAt   time.Time
+}
+
+// insertLeftover keeps the reservation of an incarnation that another replaces.
+func insertLeftover(ctx context.Context, tx store.Tx, r row, generation int64, now time.Time) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO leftover (instance, incarnation, generation, host, cpu_millis, memory_bytes, placed_at, since)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`, string(r.id), r.incarnation, generation, string(r.host), r.cpu, r.memory,
+		store.Micros(r.placedAt), store.Micros(now))
+	if err != nil {
+		return fmt.Errorf("keep what incarnation %d of %s holds: %w", r.incarnation, r.id, err)
+	}
+	return nil
+}
+
+// endLeftover gives back what a superseded incarnation held, once, if its host
+// says that it ended; else it returns otherwise.
+func endLeftover(ctx context.Context, tx store.Tx, seen holdfast.Observation, otherwise string) (string, error) {
+	if !final(seen.State) {
+		return otherwise, nil
+	}
+	freed, err := freeLeftover(ctx, tx, holdfast.InstanceRef{Instance: seen.Instance, Incarnation: seen.Incarnation}, seen.Host)
+	if err != nil || !freed {
+		return otherwise, err
+	}
+	return "applied: a superseded incarnation ended", nil
+}
+
+// freeLeftover is exactly once: who deletes the row gives back.
+func freeLeftover(ctx context.Context, tx store.Tx, ref holdfast.InstanceRef, host holdfast.HostID) (bool, error) {
+	rows, err := tx.QueryContext(ctx, `DELETE FROM leftover WHERE instance = $1 AND incarnation = $2 AND host = $3
+		RETURNING cpu_millis, memory_bytes`, string(ref.Instance), ref.Incarnation, string(host))
+	if err != nil {
+		return false, fmt.Errorf("end the leftover %s/%d: %w", ref.Instance, ref.Incarnation, err)
+	}
+	var cpu, memory int64
+	freed := rows.Next()
+	if freed {
+		err = rows.Scan(&cpu, &memory)
+	}
+	if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+		return false, fmt.Errorf("end the leftover %s/%d: %w", ref.Instance, ref.Incarnation, err)
+	}
+	if !freed {
+		return false, nil
+	}
+	return true, giveBack(ctx, tx, host, cpu, memory)
+}
+
+func queryLeftovers(ctx context.Context, tx store.Tx, host holdfast.HostID) (out []leftover, err error) {
+	rows, err := tx.QueryContext(ctx, `SELECT instance, incarnation, generation, host,
+		COALESCE((SELECT h.url FROM host h WHERE h.id = leftover.host), ''), placed_at
+		FROM leftover WHERE host = $1 ORDER BY instance, incarnation`, string(host))
+	if err != nil {
+		return nil, fmt.Errorf("read leftovers: %w", err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var l leftover
+		var placed int64
+		if err := rows.Scan(&l.ref.Instance, &l.ref.Incarnation, &l.generation, &l.host, &l.hostURL, &placed); err != nil {
+			return nil, fmt.Errorf("read leftovers: %w", err)
+		}
+		l.placedAt = store.FromMicros(placed)
+		out = append(out, l)
+	}
+	return out, rows.Err()
+}
+
+// clearLeftover ends a superseded incarnation on its host. That is no orphan to
+// wait for: the orchestrator raised the incarnation.
+func (s *Service) clearLeftover(ctx context.Context, l leftover) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
+	defer cancel()
+	seen, err := s.dial(l.hostURL).EnsureInstance(ctx, holdfast.Level{
+		Cluster: s.cluster, Instance: l.ref.Instance, Incarnation: l.ref.Incarnation, Generation: l.generation,
+		Desired: holdfast.DesiredAbsent, PlacedAt: l.placedAt,
+	})
+	switch {
+	case holdfast.ReasonOf(err) == holdfast.ReasonStaleIncarnation:
+		// The host has a newer one, and takes none before the older is gone.
+	case err != nil:
+		return fmt.Errorf("end %s/%d: %w", l.ref.Instance, l.ref.Incarnation, err)
+	case seen.Host != "" && seen.Host != l.host, !final(seen.State), seen.Incarnation != l.ref.Incarnation:
+		return nil // not yet, or not its word
+	}
+	err = s.db.Update(ctx, func(tx store.Tx) error {
+		_, err := freeLeftover(ctx, tx, l.ref, l.host)
+		return err
+	})
+	if err != nil {
+		return storage("end a leftover", err)
+	}
+	return nil
+}

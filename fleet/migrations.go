@@ -1,0 +1,27 @@
+package fleet
+
+import (
+	"embed"
+	"io/fs"
+
+	"github.com/holdfast-dev/holdfast/delivery/inbox"
+	"github.com/holdfast-dev/holdfast/delivery/outbox"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// Migrations are all that a fleet's database needs: its own tables, and those of
+// its inbox and outbox.
+func Migrations() []store.Migrations {
+	own, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		panic(err) // the path is a constant of this file, and valid
+	}
+	return []store.Migrations{
+		{Name: "fleet", FS: own},
+		{Name: "inbox", FS: inbox.Migrations()},
+		{Name: "outbox", FS: outbox.Migrations()},
+	}
+}
