@@ -27,7 +27,7 @@ import (
 // The limits of a spool. A Reader holds to them whatever the directory holds.
 const (
 	MaxChunk     = 64 << 10 // bytes in one chunk
-	MaxRecord    = 2 << 20  // bytes of one process's record
+	MaxRecord    = 4 << 20  // bytes of one process's record
 	MaxList      = 4 << 20  // bytes of the records in one List, the newest first
 	MaxProcesses = 4096     // in one List, the newest first
 	MaxConsole   = 16 << 20 // bytes of the console that can be read, the last ones

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -90,15 +91,18 @@ type Log struct {
 
 // Record replaces the process's record. Calls must not overlap.
 func (l *Log) Record(p holdfast.Process) error {
-	raw, err := json.Marshal(p)
-	if err != nil {
+	var encoded bytes.Buffer
+	encoder := json.NewEncoder(&encoded)
+	encoder.SetEscapeHTML(false) // scripts are full of what it makes six bytes of
+	if err := encoder.Encode(p); err != nil {
 		return fmt.Errorf("spool: encode the record of %s: %w", p.ID, err)
 	}
+	raw := encoded.Bytes()
 	if len(raw) > MaxRecord {
 		return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonTooLarge, "the process's record is larger than %d bytes", MaxRecord)
 	}
 	next := filepath.Join(l.dir, recordName+".next")
-	err = os.WriteFile(next, raw, 0o600)
+	err := os.WriteFile(next, raw, 0o600)
 	if err == nil {
 		err = os.Rename(next, filepath.Join(l.dir, recordName))
 	}
