@@ -39,6 +39,7 @@ type baseConn interface {
 	driver.SessionResetter
 	driver.Validator
 	modernc.DBStatus
+	modernc.HookRegisterer
 }
 
 // conn is one connection. database/sql uses it from one goroutine at a time.
@@ -49,6 +50,8 @@ type conn struct {
 	open   *rows                    // the result that is being read, if any
 	// fault is the error of a statement that failed while its rows were read: database/sql shows it to the reader alone.
 	fault error
+	// committing is set while the writer's own COMMIT runs, see guard.
+	committing bool
 }
 
 type baseStmt interface {
@@ -142,6 +145,25 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 func (c *conn) exec(query string) error {
 	_, err := c.ExecContext(context.Background(), query, nil)
 	return err
+}
+
+// guard makes every commit but the writer's own fail. Without it, a RELEASE that finds its group's transaction gone would
+// commit one member's work apart from the answer that the member gets.
+func (c *conn) guard() error {
+	c.RegisterCommitHook(func() int32 {
+		if c.committing {
+			return 0
+		}
+		return 1
+	})
+	return nil
+}
+
+// commit commits a guarded connection's transaction.
+func (c *conn) commit() error {
+	c.committing = true
+	defer func() { c.committing = false }()
+	return c.exec(stepCommit)
 }
 
 // settle ends what a transaction's function left behind: it closes its rows and returns the error that they ran into,

@@ -5,13 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 )
 
 var (
 	errEnded   = errors.New("the transaction has ended: its Tx is valid in its function only")
 	errRefused = errors.New("refused, since an earlier statement of this transaction failed")
+	errControl = errors.New("a transaction's function must not begin, commit or roll back: return an error to undo")
 )
 
 // tx is one transaction's handle on a connection: a member's of a group, or a View's.
@@ -29,9 +32,12 @@ type tx struct {
 	ended  bool
 }
 
-// admit returns why no further statement may run, or nil. Callers hold mu.
-func (t *tx) admit(ctx context.Context) error {
+// admit returns why this statement may not run, or nil. Callers hold mu.
+func (t *tx) admit(ctx context.Context, query string) error {
 	switch {
+	case controls(query):
+		t.note(errControl)
+		return errControl
 	case t.ended:
 		return errEnded
 	case t.failed != nil:
@@ -44,6 +50,19 @@ func (t *tx) admit(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// controls tells whether a statement would end or nest the transaction, which is its whole group's.
+func controls(query string) bool {
+	word := strings.TrimLeft(query, " \t\r\n;")
+	if i := strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }); i >= 0 {
+		word = word[:i]
+	}
+	switch strings.ToUpper(word) {
+	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
+		return true
+	}
+	return false
 }
 
 // ended is the error of a context that has ended, with its cause.
@@ -72,7 +91,7 @@ func (t *tx) note(err error) {
 func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(ctx); err != nil {
+	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
 	res, err := t.conn.ExecContext(t.driverContext(ctx), query, args...)
@@ -84,7 +103,7 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(ctx); err != nil {
+	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
 	rows, err := t.conn.QueryContext(t.driverContext(ctx), query, args...)
@@ -99,7 +118,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(ctx); err != nil {
+	if err := t.admit(ctx, query); err != nil {
 		return t.conn.QueryRowContext(context.WithValue(context.Background(), refusal{}, err), query)
 	}
 	row := t.conn.QueryRowContext(t.driverContext(ctx), query, args...)
@@ -112,7 +131,7 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 func (t *tx) Now(ctx context.Context) (time.Time, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.admit(ctx); err != nil {
+	if err := t.admit(ctx, ""); err != nil {
 		return time.Time{}, err
 	}
 	return t.clock().UTC().Truncate(time.Microsecond), nil

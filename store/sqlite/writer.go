@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	modernc "modernc.org/sqlite"
@@ -19,7 +20,7 @@ var errVanished = errors.New("the function ended its goroutine")
 // writer is the one goroutine that writes: it commits waiting updates in groups, a savepoint each.
 //
 // While a group waits for its fsync the next one gathers in the queue. A group takes all that wait, and those that come
-// while it runs, up to its limit.
+// while it runs, up to its limit. It runs on no caller's context.
 type writer struct {
 	queue    queue
 	pool     *sql.DB // one connection: conn
@@ -46,15 +47,14 @@ const (
 )
 
 func newWriter(ctx context.Context, pool *sql.DB, gate chan struct{}, cfg Config) (*writer, error) {
-	conn, err := pool.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
 	w := &writer{
 		queue: queue{wake: make(chan struct{}, 1)},
-		pool:  pool, conn: conn, gate: gate,
+		pool:  pool, gate: gate,
 		clock: cfg.Clock, maxGroup: cfg.MaxGroup,
 		stopped: make(chan struct{}),
+	}
+	if err := w.connect(ctx); err != nil {
+		return nil, err
 	}
 	go w.loop()
 	return w, nil
@@ -138,11 +138,19 @@ func (w *writer) group(first *member) {
 	}
 }
 
+// more takes the next member into a group of so many. Those whom the last commit released are often just about to come
+// again: to let them run for a moment brings groups from half of the writers to nearly all of them (measured), and costs
+// nothing beside an fsync.
 func (w *writer) more(have int) *member {
 	if have >= w.maxGroup {
 		return nil
 	}
-	return w.queue.poll()
+	m := w.queue.poll()
+	for tries := 0; m == nil && tries < 2; tries++ {
+		runtime.Gosched()
+		m = w.queue.poll()
+	}
+	return m
 }
 
 // inSavepoint runs a member within the group. An error means that savepoints no longer hold: the group has failed.
@@ -207,7 +215,7 @@ func (w *writer) alone(m *member) error {
 
 // begin opens a transaction, on a new connection if the last one was given up.
 func (w *writer) begin() error {
-	err := w.connect()
+	err := w.connect(context.Background())
 	if err == nil {
 		err = w.exec(stepBegin)
 	}
@@ -236,7 +244,12 @@ func (w *writer) exec(step string) error {
 			return err
 		}
 	}
-	return raw(w.conn, func(c *conn) error { return c.exec(step) })
+	return raw(w.conn, func(c *conn) error {
+		if step == stepCommit {
+			return c.commit()
+		}
+		return c.exec(step)
+	})
 }
 
 // reset leaves no transaction open. A connection that cannot even roll back is given up: closing it rolls back.
@@ -251,20 +264,25 @@ func (w *writer) reset() {
 	}
 	w.stats.replaced.Add(1)
 	discard := w.conn.Raw(func(any) error { return driver.ErrBadConn })
-	w.lost = errors.Join(err, ignoreBad(discard), ignoreBad(w.conn.Close()))
+	w.lost = errors.Join(fmt.Errorf("the writer's connection was given up: %w", err), ignoreBad(discard), ignoreBad(w.conn.Close()))
 	w.conn = nil
 }
 
 // connect makes sure that there is a connection.
-func (w *writer) connect() error {
+func (w *writer) connect(ctx context.Context) error {
 	if w.conn != nil {
 		return nil
 	}
-	conn, err := w.pool.Conn(context.Background())
-	if err != nil {
-		return fmt.Errorf("replace the writer's connection: %w (it was given up: %w)", err, w.lost)
+	c, err := w.pool.Conn(ctx)
+	if err == nil {
+		if err = raw(c, (*conn).guard); err != nil {
+			err = errors.Join(err, c.Close())
+		}
 	}
-	w.conn, w.lost = conn, nil
+	if err != nil {
+		return errors.Join(err, w.lost)
+	}
+	w.conn, w.lost = c, nil
 	return nil
 }
 
