@@ -1,0 +1,190 @@
+package hostagent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/delivery"
+)
+
+// posted is one request as a receiver got it.
+type posted struct {
+	path   string
+	header http.Header
+	body   []byte
+}
+
+// receiver is a fleet or an orchestrator that answers as told.
+func receiver(t *testing.T, status func(posted) int) (string, chan posted) {
+	t.Helper()
+	got := make(chan posted, 256)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Errorf("read: %v", err)
+		}
+		p := posted{r.URL.Path, r.Header, body}
+		got <- p
+		code := status(p)
+		w.WriteHeader(code)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL, got
+}
+
+func (b *bench) next(from chan posted, path string) posted {
+	b.t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	for {
+		select {
+		case p := <-from:
+			if strings.HasPrefix(p.path, path) {
+				return p
+			}
+		case <-deadline.C:
+			b.t.Fatalf("nothing was posted to %s", path)
+		}
+	}
+}
+
+func toFleet(url string) func(*bench) {
+	return func(b *bench) {
+		b.config.Fleet = FleetLink{
+			URL: url, Token: "tok", Secret: func(h holdfast.HostID) []byte { return []byte("secret of " + h) },
+			After: func(time.Duration) <-chan time.Time { c := make(chan time.Time, 1); c <- time.Time{}; return c },
+		}
+		b.config.Timing.Heartbeat = 5 * time.Millisecond
+	}
+}
+
+// contract: B2, B5, B8
+func TestB2_FactsGoToTheFleetSignedUnderOneIDForOneEvent(t *testing.T) {
+	failures := 0
+	url, got := receiver(t, func(p posted) int {
+		if strings.HasPrefix(p.path, "/deliveries") && failures < 2 {
+			failures++
+			return http.StatusServiceUnavailable
+		}
+		return http.StatusNoContent
+	})
+	w := newWorld()
+	b := start(t, w, t.TempDir(), newClock(), toFleet(url))
+	b.ensure(b.level(1, 3, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	var ids []string
+	read := func() holdfast.Observation {
+		p := b.next(got, "/deliveries/hosts/"+string(b.ID()))
+		signed, err := delivery.Verify([]byte("secret of "+b.ID()), p.header, p.body)
+		must(t, err, "verify")
+		ids = append(ids, signed.ID)
+		var envelope struct {
+			Type string
+			Data holdfast.Observation
+		}
+		must(t, json.Unmarshal(p.body, &envelope), "decode")
+		if envelope.Type != string(holdfast.DeliveryObserved) {
+			t.Errorf("kind %q", envelope.Type)
+		}
+		return envelope.Data
+	}
+	for range 3 { // two are lost
+		if o := read(); o.State != holdfast.InstanceRunning || o.Generation != 3 || len(o.Ports) != 1 {
+			t.Errorf("fact %+v", o)
+		}
+	}
+	if ids[0] != ids[1] || ids[1] != ids[2] {
+		t.Errorf("one event came under the ids %v", ids)
+	}
+	w.exit(refOf(1))
+	if o := read(); o.State != holdfast.InstanceExited || o.Failure == nil || o.Failure.Reason != holdfast.ReasonExited || !strings.Contains(o.Failure.LogTail, "booting") {
+		t.Errorf("fact %+v", o)
+	}
+	if ids[3] == ids[0] {
+		t.Error("two events share an id")
+	}
+}
+
+// contract: C6: what ended while the agent was away is reported.
+func TestC6_WhatEndedMeanwhileIsReported(t *testing.T) {
+	url, got := receiver(t, func(posted) int { return http.StatusNoContent })
+	w := newWorld()
+	b := start(t, w, t.TempDir(), newClock())
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	must(t, b.Close(), "close")
+	w.exit(refOf(1))
+	b = start(t, w, b.config.Directory, b.clock, toFleet(url))
+	if p := b.next(got, "/deliveries"); !strings.Contains(string(p.body), `"EXITED"`) {
+		t.Errorf("reported %s", p.body)
+	}
+}
+
+// contract: B6
+func TestB6_HeartbeatsRiseOverRestartsAndTheirFailureBlocksNothing(t *testing.T) {
+	url, got := receiver(t, func(p posted) int {
+		if p.path == "/heartbeat" {
+			return http.StatusInternalServerError
+		}
+		return http.StatusNoContent
+	})
+	b := start(t, newWorld(), t.TempDir(), newClock(), toFleet(url))
+	var last int64
+	read := func() {
+		p := b.next(got, "/heartbeat")
+		var h holdfast.Heartbeat
+		must(t, json.Unmarshal(p.body, &h), "decode")
+		if p.header.Get("Authorization") != "Bearer tok" || h.Host != b.ID() || h.Cluster != "cl-1" || h.BootID != "boot-1" ||
+			h.Capacity.CPUMillis == 0 || h.Capacity.MemoryBytes == 0 || h.Capacity.Instances == 0 || h.Runtime != "fake" {
+			t.Errorf("heartbeat %+v", h)
+		}
+		if h.Sequence <= last {
+			t.Errorf("sequence %d after %d", h.Sequence, last)
+		}
+		last = h.Sequence
+	}
+	read()
+	read()
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	must(t, b.Close(), "close")
+	for len(got) > 0 {
+		<-got
+	}
+	b = start(t, b.driver.world, b.config.Directory, b.clock, toFleet(url))
+	read()
+}
+
+// contract: C2, T46: a fleet that never answers delays no level.
+func TestASilentFleetDelaysNothing(t *testing.T) {
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	b := start(t, newWorld(), t.TempDir(), newClock(), toFleet(silent.URL))
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	b.ensure(b.level(1, 2, holdfast.DesiredAbsent), holdfast.InstanceAbsent)
+	must(t, b.Close(), "close")
+}
+
+func TestOneInstancesPanicDoesNotTakeTheAgentDown(t *testing.T) {
+	other := holdfast.InstanceID("in-00000000000000000000000002")
+	b := start(t, newWorld(), t.TempDir(), newClock(), func(b *bench) {
+		b.driver.meet = func(_ context.Context, point string, ref holdfast.InstanceRef) error {
+			if ref.Instance == testInstance && point == "before Prepare" {
+				panic(errors.New("a bug"))
+			}
+			return nil
+		}
+	})
+	b.refused(b.level(1, 1, holdfast.DesiredRunning), holdfast.ReasonRuntime)
+	l := b.level(1, 1, holdfast.DesiredRunning)
+	l.Instance = other
+	b.ensure(l, holdfast.InstanceRunning)
+}
