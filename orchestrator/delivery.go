@@ -123,16 +123,16 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 		return "ignored: the sandbox is " + string(r.State), nil
 	}
 	r.GuestSaid = kind
-	pending, has, err := operation.Pending(ctx, tx, r.resource())
-	if err != nil {
-		return "", err
-	}
 	if kind == holdfast.DeliveryFailed {
 		failure := report.Failure
 		if failure == nil {
 			failure = &holdfast.Failure{Reason: holdfast.ReasonSetupFailed, Message: "the guest reported that it failed"}
 		}
-		return "applied: FAILED", s.failRow(ctx, tx, now, &r, pending, has, failure)
+		return "applied: FAILED", s.failRow(ctx, tx, now, &r, failure)
+	}
+	pending, has, err := operation.Pending(ctx, tx, r.resource())
+	if err != nil {
+		return "", err
 	}
 	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) {
 		return "applied: noted", r.save(ctx, tx, now)
@@ -146,7 +146,11 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 
 // failRow is a final fact: it ends any operation but a delete, whatever the
 // claim, sets the state, and begins a delete that was wanted.
-func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *row, pending operation.Operation, has bool, failure *holdfast.Failure) error {
+func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *row, failure *holdfast.Failure) error {
+	pending, has, err := operation.Pending(ctx, tx, r.resource())
+	if err != nil {
+		return err
+	}
 	if has {
 		e := holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonExited, "%s failed: %s", r.ID, failure.Message)
 		if pending.Kind == string(holdfast.OperationCreate) {
@@ -161,7 +165,7 @@ func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 	if err := r.save(ctx, tx, now); err != nil {
 		return err
 	}
-	_, err := s.beginWanted(ctx, tx, now, r)
+	_, err = s.beginWanted(ctx, tx, now, r)
 	return err
 }
 
@@ -201,11 +205,7 @@ func (s *Service) applyExit(ctx context.Context, tx store.Tx, now time.Time, r r
 	case r.State != holdfast.SandboxCreating && r.State != holdfast.SandboxReady && r.State != holdfast.SandboxSuspended:
 		return "ignored: the sandbox is " + string(r.State), nil
 	}
-	pending, has, err := operation.Pending(ctx, tx, r.resource())
-	if err != nil {
-		return "", err
-	}
-	return "applied: FAILED", s.failRow(ctx, tx, now, &r, pending, has, failureOf(seen))
+	return "applied: FAILED", s.failRow(ctx, tx, now, &r, failureOf(seen))
 }
 
 func isNotFound(err error) bool { return errors.Is(err, operation.ErrNotFound) }
