@@ -139,7 +139,7 @@ func (m *machine) ending(r record, reason holdfast.Failure) error {
 // refused turns a refusal of a boot into the incarnation's end, and leaves every
 // other error as it is: the caller may try again.
 func (m *machine) refused(ctx context.Context, r record, fallback holdfast.Reason, err error) error {
-	if ctx.Err() != nil || holdfast.Transient(err) {
+	if !isRefusal(ctx, err) {
 		return err
 	}
 	e := holdfast.AsError(err)
@@ -148,6 +148,12 @@ func (m *machine) refused(ctx context.Context, r record, fallback holdfast.Reaso
 		reason = fallback
 	}
 	return m.ending(r, holdfast.Failure{Reason: reason, Message: err.Error()})
+}
+
+// isRefusal reports an error that the same call would meet again. A step that was
+// cut short tells nothing.
+func isRefusal(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !holdfast.Transient(err)
 }
 
 // unavailable is what a caller hears of an attempt that failed but may succeed.

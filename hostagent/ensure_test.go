@@ -166,7 +166,7 @@ func TestC2_ABootThatIsRefusedEndsWithAReasonAndItsLog(t *testing.T) {
 	}{
 		"no such image":   {level: func(l *holdfast.Level) { l.Spec.Image = "no-such" }, want: holdfast.ReasonNoSuchImage},
 		"prepare refused": {adjust: refuse("before Prepare"), want: holdfast.ReasonPrepareFailed},
-		"start refused":   {adjust: refuse("before Start"), want: holdfast.ReasonPrepareFailed, log: true},
+		"start refused":   {adjust: refuse("before Start"), want: holdfast.ReasonBootFailed, log: true},
 		"setup failed":    {world: func(w *world) { w.failing = "no shell" }, want: holdfast.ReasonSetupFailed, log: true},
 		"never ready":     {world: func(w *world) { w.readyFrom = false }, adjust: func(b *bench) { b.config.Timing.Boot = 30 * time.Millisecond }, want: holdfast.ReasonBootTimeout, log: true},
 		"dies before ready": {world: func(w *world) { w.readyFrom = false }, adjust: func(b *bench) {
@@ -387,4 +387,57 @@ func TestT24_ConcurrentLevelsBootOnce(t *testing.T) {
 	if w.booted(refOf(1)) != 1 || w.prepares[refOf(1)] != 1 {
 		t.Errorf("booted %d, prepared %d times", w.booted(refOf(1)), w.prepares[refOf(1)])
 	}
+}
+
+// A runtime that cannot freeze says so, and the instance runs on.
+func TestARefusedSuspendChangesNothing(t *testing.T) {
+	b := start(t, newWorld(), t.TempDir(), newClock(), func(b *bench) {
+		b.driver.meet = func(_ context.Context, at string, _ holdfast.InstanceRef) error {
+			if at == "before Suspend" {
+				return holdfast.E(holdfast.Unimplemented, holdfast.ReasonNotCapable, "this runtime cannot freeze")
+			}
+			return nil
+		}
+	})
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	b.refused(b.level(1, 2, holdfast.DesiredSuspended), holdfast.ReasonNotCapable)
+	b.get(holdfast.InstanceRunning)
+	b.ensure(b.level(1, 3, holdfast.DesiredRunning), holdfast.InstanceRunning)
+}
+
+// T12: what was gone when it was to be frozen has ended, whoever says so first.
+func TestSuspendingWhatIsGoneEndsIt(t *testing.T) {
+	w := newWorld()
+	b := start(t, w, t.TempDir(), newClock(), func(b *bench) {
+		b.driver.meet = func(_ context.Context, at string, ref holdfast.InstanceRef) error {
+			if at == "before Suspend" {
+				w.change(func() { w.instances[ref].phase = runtime.PhaseExited })
+				return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonInstanceLost, "it is gone")
+			}
+			return nil
+		}
+	})
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	if o := b.ensure(b.level(1, 2, holdfast.DesiredSuspended), holdfast.InstanceExited); o.Failure.Reason != holdfast.ReasonExited {
+		t.Errorf("failure %+v", o.Failure)
+	}
+}
+
+// The answer is the newest that is known when the wait ends.
+func TestAWaitThatEndsIsAnsweredWithWhatIsSeen(t *testing.T) {
+	w := newWorld()
+	w.readyFrom = false
+	b := start(t, w, t.TempDir(), newClock())
+	l := b.level(1, 1, holdfast.DesiredRunning)
+	l.Wait = 20 * time.Millisecond
+	for {
+		o, err := b.EnsureInstance(t.Context(), l)
+		must(t, err, "ensure")
+		if o.State == holdfast.InstanceBooting {
+			break
+		}
+	}
+	w.change(func() { w.instances[refOf(1)].ready = true })
+	l.Wait = holdfast.MaxLevelWait
+	b.ensure(l, holdfast.InstanceRunning)
 }

@@ -85,7 +85,10 @@ func (m *machine) start(ctx context.Context, r record) (done bool, err error) {
 		}
 	}
 	if err := a.config.Driver.Start(ctx, r.Ref); err != nil {
-		return false, m.refused(ctx, r, holdfast.ReasonBootFailed, fmt.Errorf("start: %w", err))
+		if isRefusal(ctx, err) {
+			return false, m.ending(r, holdfast.Failure{Reason: holdfast.ReasonBootFailed, Message: "start: " + err.Error()})
+		}
+		return false, fmt.Errorf("start: %w", err)
 	}
 	m.watch(r.Ref)
 	return m.await(ctx, r)
@@ -93,7 +96,7 @@ func (m *machine) start(ctx context.Context, r record) (done bool, err error) {
 
 func (m *machine) suspend(ctx context.Context, r record) (done bool, err error) {
 	if err := m.agent.config.Driver.Suspend(ctx, r.Ref); err != nil {
-		return false, fmt.Errorf("suspend: %w", err)
+		return false, unlessGone("suspend", err)
 	}
 	err = m.commit(r.Ref.Incarnation, func(now *record) error {
 		now.State = holdfast.InstanceSuspended
@@ -114,10 +117,19 @@ func (m *machine) resume(ctx context.Context, r record) (done bool, err error) {
 		}
 	}
 	if err := a.config.Driver.Resume(ctx, r.Ref); err != nil {
-		return false, fmt.Errorf("resume: %w", err)
+		return false, unlessGone("resume", err)
 	}
 	m.watch(r.Ref)
 	return m.await(ctx, r)
+}
+
+// unlessGone leaves it to the next look what became of an instance that the
+// runtime says is gone.
+func unlessGone(verb string, err error) error {
+	if holdfast.ReasonOf(err) == holdfast.ReasonInstanceLost {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", verb, err)
 }
 
 // end gives back everything but the output, then says EXITED: whoever reads that
