@@ -1,0 +1,228 @@
+// Package image prepares what instances boot from: root file systems in a
+// directory of the host, each built once, shared by many instances, and never
+// written to afterwards.
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// Image is a prepared base.
+type Image struct {
+	Ref     string    `json:"ref"`    // as it was asked for, "debian" being "debian:bookworm"
+	Digest  string    `json:"digest"` // "sha256:…" of what it was built from
+	RootFS  string    `json:"-"`      // directory on the host; read-only by agreement
+	Size    int64     `json:"size"`   // bytes of its files
+	BuiltAt time.Time `json:"built_at"`
+}
+
+// The references there are, besides "debian:SUITE".
+const (
+	RefBase   = "base"   // busybox alone, ready in seconds
+	RefDebian = "debian" // DebianDefault
+)
+
+// DebianDefault is the suite that "debian" means.
+const DebianDefault = "bookworm"
+
+// Config of a Store.
+type Config struct {
+	Busybox      string           // a static busybox; default: the one of the package busybox-static
+	Mmdebstrap   string           // default: "mmdebstrap", from PATH
+	BuildTimeout time.Duration    // of one image; default 15 min, as long as an instance may be PREPARING
+	Now          func() time.Time // default: time.Now
+}
+
+// Store keeps images in one directory. Many processes may share it.
+type Store struct {
+	dir     string
+	config  Config
+	life    context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	builds map[string]*build // by key
+	hashes map[string]hashed // of recipes' inputs, by path
+}
+
+// recipe is how one image comes to be.
+type recipe interface {
+	// digest is of everything that goes into it: another one is another image.
+	digest(ctx context.Context) (string, error)
+	// build fills an empty directory, and says for a person how far it is.
+	build(ctx context.Context, root string, progress func(string)) error
+}
+
+// NewStore makes the directory if it is missing. Builds end with Close.
+func NewStore(dir string, config Config) (*Store, error) {
+	if config.Mmdebstrap == "" {
+		config.Mmdebstrap = "mmdebstrap"
+	}
+	if config.BuildTimeout == 0 {
+		config.BuildTimeout = holdfast.InstancePrepareAfter
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	dir, err := filepath.Abs(dir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("image store: %w", err)
+	}
+	life, end := context.WithCancel(context.Background())
+	return &Store{dir: dir, config: config, life: life, end: end, builds: map[string]*build{}, hashes: map[string]hashed{}}, nil
+}
+
+// Close ends builds that are under way and waits for them; nothing of them stays.
+func (s *Store) Close() {
+	s.end()
+	s.running.Wait()
+}
+
+var suitePattern = regexp.MustCompile(`^debian:([a-z][a-z0-9]{1,30})$`)
+
+// Known tells whether there can be such an image, without building it:
+// INVALID_ARGUMENT, NO_SUCH_IMAGE otherwise, naming those there are.
+func Known(ref string) error {
+	if ref == RefBase || ref == RefDebian || suitePattern.MatchString(ref) {
+		return nil
+	}
+	shown := ref
+	if len(shown) > 64 {
+		shown = shown[:64] + "…"
+	}
+	return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage,
+		"there is no image %q: there are %q, %q and \"debian:SUITE\" (lower-case, such as \"debian:%s\")",
+		shown, RefBase, RefDebian, DebianDefault).With("image", shown)
+}
+
+// Known is the function of that name, for interfaces.
+func (s *Store) Known(ref string) error { return Known(ref) }
+
+// canonical spells a reference in one way.
+func canonical(ref string) string {
+	if ref == RefDebian {
+		return RefDebian + ":" + DebianDefault
+	}
+	return ref
+}
+
+func (s *Store) recipe(ref string) recipe {
+	if match := suitePattern.FindStringSubmatch(ref); match != nil {
+		return debian{suite: match[1], tool: s.config.Mmdebstrap}
+	}
+	return busybox{path: s.config.Busybox, hash: s.hashFile}
+}
+
+// Ensure returns the image, and builds it if it must: once, however many ask, in
+// this process and in others. The caller's end does not end the build. progress
+// may be nil; it is called with what a person may want to read, one call at a
+// time. Refusals (no such image, a missing tool, a recipe that fails) are final;
+// an unreachable mirror is UNAVAILABLE.
+func (s *Store) Ensure(ctx context.Context, ref string, progress func(string)) (Image, error) {
+	if err := Known(ref); err != nil {
+		return Image{}, err
+	}
+	ref = canonical(ref)
+	r := s.recipe(ref)
+	digest, err := r.digest(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	wanted := Image{Ref: ref, Digest: digest}
+	found, there, err := s.read(wanted.directory())
+	if err != nil || there {
+		return found, err
+	}
+	b, err := s.join(wanted, r)
+	if err != nil {
+		return Image{}, err
+	}
+	defer b.enter(progress)()
+	select {
+	case <-b.done:
+		return b.image, b.err
+	case <-ctx.Done():
+		return Image{}, fmt.Errorf("image %s: %w", ref, ctx.Err())
+	}
+}
+
+// Roots is a Store whose Ensure answers with the root file system alone, which
+// is all that a host agent asks for.
+type Roots struct{ Store *Store }
+
+// Ensure is Store.Ensure.
+func (r Roots) Ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
+	image, err := r.Store.Ensure(ctx, ref, progress)
+	return image.RootFS, err
+}
+
+// List returns the images that are ready, the oldest first.
+func (s *Store) List() ([]Image, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	var all []Image
+	for _, e := range entries {
+		if e.Name() == buildsDirectory || !e.IsDir() {
+			continue
+		}
+		image, there, err := s.read(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			all = append(all, image)
+		}
+	}
+	slices.SortFunc(all, func(a, b Image) int { return a.BuiltAt.Compare(b.BuiltAt) })
+	return all, nil
+}
+
+const (
+	manifestName    = "image.json"
+	rootName        = "rootfs"
+	buildsDirectory = "building"
+)
+
+var unfit = regexp.MustCompile(`[^a-z0-9]+`)
+
+// directory is where in the store the image is: its reference for a person, its
+// digest for certainty.
+func (i Image) directory() string {
+	return unfit.ReplaceAllString(i.Ref, "-") + "-" + i.Digest[len("sha256:"):][:16]
+}
+
+// read answers false where there is no such image. A directory of that name is
+// complete, since it got its name when it was.
+func (s *Store) read(directory string) (Image, bool, error) {
+	data, err := os.ReadFile(filepath.Join(s.dir, directory, manifestName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Image{}, false, nil
+	}
+	var image Image
+	if err == nil {
+		err = json.Unmarshal(data, &image)
+	}
+	if err != nil {
+		return Image{}, false, fmt.Errorf("image %s: %w", directory, err)
+	}
+	image.RootFS = filepath.Join(s.dir, directory, rootName)
+	return image, true, nil
+}
