@@ -172,8 +172,12 @@ func (a *Agent) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfast
 	return o, nil
 }
 
-// ListInstances observes everything that this host keeps a record of, tombstones
-// too, by id.
+// maxTails bounds the log tails in one list, in bytes; beyond it they are left
+// out, and GetInstance has them.
+const maxTails = 1 << 20
+
+// ListInstances observes everything that is on this host, by id: what runs, what
+// is frozen, and what has ended with its output kept. Tombstones are not on it.
 func (a *Agent) ListInstances(context.Context) ([]holdfast.Observation, error) {
 	if !a.recovered.Load() {
 		return nil, draining("")
@@ -183,11 +187,22 @@ func (a *Agent) ListInstances(context.Context) ([]holdfast.Observation, error) {
 		m.mu.Lock()
 		o, ok := m.observation()
 		m.mu.Unlock()
-		if ok {
+		if ok && o.State != holdfast.InstanceAbsent {
 			list = append(list, o)
 		}
 	}
 	slices.SortFunc(list, func(x, y holdfast.Observation) int { return cmp.Compare(x.Instance, y.Instance) })
+	tails := 0
+	for i, o := range list {
+		if o.Failure == nil {
+			continue
+		}
+		if tails += len(o.Failure.LogTail); tails > maxTails {
+			short := *o.Failure
+			short.LogTail = ""
+			list[i].Failure = &short
+		}
+	}
 	return list, nil
 }
 

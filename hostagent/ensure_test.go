@@ -3,6 +3,7 @@ package hostagent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -440,4 +441,32 @@ func TestAWaitThatEndsIsAnsweredWithWhatIsSeen(t *testing.T) {
 	w.change(func() { w.instances[refOf(1)].ready = true })
 	l.Wait = holdfast.MaxLevelWait
 	b.ensure(l, holdfast.InstanceRunning)
+}
+
+// A list stays small enough for its hop, whatever has failed and been deleted here.
+func TestAListLeavesOutTombstonesAndTooMuchLog(t *testing.T) {
+	b := start(t, newWorld(), t.TempDir(), newClock())
+	b.ensure(b.level(1, 1, holdfast.DesiredAbsent), holdfast.InstanceAbsent)
+	tail := strings.Repeat("x", maxMessage)
+	for i := range 300 {
+		id := holdfast.InstanceID(fmt.Sprintf("in-%026d", i+100))
+		m := b.machine(id)
+		m.records[1] = record{
+			Ref: holdfast.InstanceRef{Instance: id, Incarnation: 1}, State: holdfast.InstanceExited,
+			Failure: &holdfast.Failure{Reason: holdfast.ReasonExited, LogTail: tail},
+		}
+	}
+	list, err := b.ListInstances(t.Context())
+	must(t, err, "list")
+	tails := 0
+	for _, o := range list {
+		tails += len(o.Failure.LogTail)
+	}
+	if len(list) != 300 || tails > maxTails || list[0].Failure.LogTail != tail {
+		t.Errorf("%d listed, %d bytes of log", len(list), tails)
+	}
+	one, err := b.GetInstance(t.Context(), list[299].Instance)
+	if err != nil || one.Failure.LogTail != tail {
+		t.Errorf("its own read lacks the log: %v", err)
+	}
 }
