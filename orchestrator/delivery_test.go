@@ -243,3 +243,61 @@ func TestAnExitDuringALiveAttemptFencesIt(t *testing.T) {
 		t.Fatalf("the late success made it %s", sb.State)
 	}
 }
+
+// architecture.md, "One delivery": with a live claim the fact is recorded beside
+// the state, and the attempt finishes its own operation.
+func TestAReadyDuringALiveAttemptIsNotedBesideTheState(t *testing.T) {
+	h := newHarness(t)
+	entered, proceed := make(chan holdfast.Level, 1), make(chan struct{})
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		entered <- l
+		<-proceed
+		return h.fleet.reach(l)
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := h.create("r1"); err != nil {
+			t.Errorf("the attempt: %v", err)
+		}
+	})
+	level := <-entered
+	if status := h.guestSays("ev-1", holdfast.DeliveryReady, level.Instance, 1); status != http.StatusNoContent {
+		t.Fatalf("status %d", status)
+	}
+	id := holdfast.SandboxID(level.Spec.Owner)
+	if sb := h.get(id); sb.State != holdfast.SandboxCreating || sb.Operation == nil || sb.Operation.Claim == nil {
+		t.Fatalf("the delivery settled what an attempt is at: %+v", sb)
+	}
+	if n := h.count(`SELECT COUNT(*) FROM sandbox WHERE guest_said = 'instance.ready'`); n != 1 {
+		t.Fatal("the fact was not recorded")
+	}
+	close(proceed)
+	wg.Wait()
+	if sb := h.get(id); sb.State != holdfast.SandboxReady {
+		t.Fatalf("%s", sb.State)
+	}
+}
+
+// lifecycle.md: in DELETING an exit changes nothing; only confirmed ABSENT ends it.
+func TestAnExitInDeletingOrDeletedChangesNothing(t *testing.T) {
+	h := newHarness(t)
+	sb := h.mustCreate("r1")
+	h.fleet.script(func(context.Context, holdfast.Level) (holdfast.Observation, error) {
+		return holdfast.Observation{}, holdfast.E(holdfast.Unavailable, holdfast.ReasonHostUnreachable, "silent")
+	})
+	_, err := h.DeleteSandbox(t.Context(), alice, holdfast.MutateSandbox{ID: sb.ID})
+	wantError(t, err, holdfast.Unavailable, holdfast.ReasonHostUnreachable)
+	exited := holdfast.Observation{Instance: sb.Instance, Incarnation: 1, State: holdfast.InstanceExited}
+	for i, want := range []holdfast.SandboxState{holdfast.SandboxDeleting, holdfast.SandboxDeleted} {
+		if status := h.fleetSays(fmt.Sprint("ev-", i), exited); status != http.StatusNoContent {
+			t.Fatalf("status %d", status)
+		}
+		if got := h.get(sb.ID); got.State != want || got.Failure != nil {
+			t.Fatalf("an exit made %s of %s", got.State, want)
+		}
+		h.fleet.script(nil)
+		if _, err := h.DeleteSandbox(t.Context(), alice, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
