@@ -1,0 +1,53 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"path/filepath"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/fleet"
+	"github.com/holdfast-dev/holdfast/operation"
+	rpcfleet "github.com/holdfast-dev/holdfast/rpc/fleet"
+	"github.com/holdfast-dev/holdfast/rpc/hop"
+	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
+	"github.com/holdfast-dev/holdfast/store/sqlite"
+)
+
+// startFleet opens its database and serves the orchestrator's levels and the
+// hosts' facts.
+func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) error {
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(s.config.DataDir, "fleet.db")}, fleet.Migrations()...)
+	if err != nil {
+		return err
+	}
+	s.onClose("fleet's database", db.Close)
+	up := s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
+	s.fleet, err = fleet.New(fleet.Config{
+		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),
+		Dial: func(url string) holdfast.HostService {
+			return rpchost.Dial(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: s.key.Token(hop.Fleet, hop.HostAgent)})
+		},
+		SendUp: fleet.Upward(s.hops.client, up, s.key.Secret(hop.Fleet), nil),
+		Limits: fleet.Limits{SweepEvery: s.config.SweepEvery},
+	})
+	if err != nil {
+		return err
+	}
+	s.loops.Go(func() { s.fleet.Run(loopCtx) })
+	handler := rpcfleet.Handler(s.fleet, s.key, rpcfleet.Options{Log: s.config.Logger})
+	for _, path := range []string{"/fleet/", "/deliveries/hosts/", "/heartbeat"} {
+		mux.Handle(path, handler)
+	}
+	s.hops.memory.Handle("fleet"+memorySuffix, handler)
+	return nil
+}
+
+func (s *Server) dialFleet() holdfast.FleetService {
+	return rpcfleet.Dial(hop.Client{HTTP: s.hops.client, URL: s.config.at(Fleet, fleetURL, s.config.FleetURL),
+		Token: s.key.Token(hop.Orchestrator, hop.Fleet)})
+}
+
+func (s *Server) dialGuest(url string, ref holdfast.InstanceRef) holdfast.Guest {
+	return rpchost.DialGuest(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: s.key.Token(hop.Orchestrator, hop.HostAgent)}, ref)
+}

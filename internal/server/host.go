@@ -1,0 +1,91 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/hostagent"
+	"github.com/holdfast-dev/holdfast/image"
+	rpcguest "github.com/holdfast-dev/holdfast/rpc/guest"
+	"github.com/holdfast-dev/holdfast/rpc/hop"
+	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
+	"github.com/holdfast-dev/holdfast/runtime"
+	"github.com/holdfast-dev/holdfast/runtime/runc"
+)
+
+// imageOf is the image of an environment's name; until environments are built,
+// an environment is named like its base image.
+func imageOf(environment string) (string, error) { return environment, image.Known(environment) }
+
+// images is the image store as the host agent wants it.
+type images struct{ store *image.Store }
+
+// Ensure prepares an image and returns where its root file system is.
+func (i images) Ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
+	img, err := i.store.Ensure(ctx, ref, progress)
+	return img.RootFS, err
+}
+
+// startHost opens the runtime, finds running instances again, and serves the
+// fleet's levels and the orchestrator's guest calls.
+func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
+	driver, prepared, err := s.runtime()
+	if err != nil {
+		return err
+	}
+	url := s.URL()
+	if s.config.has(Fleet) && s.config.has(Orchestrator) {
+		url = hostURL
+	}
+	s.host, err = hostagent.New(hostagent.Config{
+		Directory: filepath.Join(s.config.DataDir, "host"), Driver: driver, Images: prepared,
+		ClusterID: s.cluster, ClusterKey: s.key, URL: url, Capacity: s.config.Capacity,
+		Fleet: hostagent.FleetLink{
+			URL: s.config.at(Fleet, fleetURL, s.config.FleetURL), Client: s.hops.client, Token: s.key.Token(hop.HostAgent, hop.Fleet),
+			Secret: func(id holdfast.HostID) []byte { return s.key.Secret("host:" + string(id)) },
+		},
+		Orchestrator: hostagent.OrchestratorLink{URL: s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL), Client: s.hops.client},
+		DialGuest: func(dial func(context.Context) (net.Conn, error)) holdfast.Guest {
+			return rpcguest.Dial(hop.Client{URL: "http://guest", HTTP: &http.Client{Transport: &http.Transport{
+				DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+				DisableKeepAlives: true, // a connection kept would outlive the instance's suspension
+			}}})
+		},
+		Logger: s.config.Logger.With("party", "host"),
+		Timing: hostagent.Timing{Sweep: s.config.SweepEvery},
+	})
+	if err != nil {
+		return err
+	}
+	s.onClose("host agent", s.host.Close)
+	handler := rpchost.Handler(s.host, s.host.Guest, s.key)
+	mux.Handle("/host/", handler)
+	s.hops.memory.Handle("host"+memorySuffix, handler)
+	return s.host.Start(ctx)
+}
+
+// runtime makes the driver that the configuration names, and its images.
+func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
+	switch s.config.Runtime {
+	case "simulated":
+		return newSimulated(), bare{dir: filepath.Join(s.config.DataDir, "images")}, nil
+	case "runc":
+	default:
+		return nil, nil, fmt.Errorf("there is no runtime %q: use --runtime runc or simulated", s.config.Runtime)
+	}
+	guest, err := s.config.guestBinary()
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := image.NewStore(filepath.Join(s.config.DataDir, "images"), image.Config{})
+	if err != nil {
+		return nil, nil, err
+	}
+	driver, err := runc.New(runc.Config{Directory: filepath.Join(s.config.DataDir, "runtime"), Binary: s.config.RuntimeBinary,
+		Guest: guest, Logger: s.config.Logger.With("party", "runtime")})
+	return driver, images{store}, err
+}

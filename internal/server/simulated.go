@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/guestagent"
+	rpcguest "github.com/holdfast-dev/holdfast/rpc/guest"
+	"github.com/holdfast-dev/holdfast/runtime"
+	"github.com/holdfast-dev/holdfast/runtime/simulated"
+)
+
+// newSimulated is the runtime without containers: the real guest agent, over a
+// process table and a directory of its own, in this process.
+func newSimulated() *simulated.Driver {
+	var driver *simulated.Driver
+	driver = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
+		return newSimulatedGuest(driver, b)
+	}})
+	return driver
+}
+
+// simulatedGuest is one boot's guest agent, with its HTTP server.
+type simulatedGuest struct {
+	agent *guestagent.Agent
+	http  *http.Server
+}
+
+func newSimulatedGuest(driver *simulated.Driver, b runtime.Bundle) (simulated.Guest, error) {
+	root := filepath.Join(b.Directory, "files")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("simulated guest: %w", err)
+	}
+	home := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return driver.DialGateway(ctx, b.Ref)
+	}}}
+	agent, err := guestagent.New(guestagent.Config{
+		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(time.After), Root: root, HTTP: home, Telemetry: home,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("simulated guest: %w", err)
+	}
+	return &simulatedGuest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}, nil
+}
+
+// Serve answers the host until the listener closes.
+func (g *simulatedGuest) Serve(l net.Listener) error { return ignoreClosed(g.http.Serve(l)) }
+
+// Run boots and lives until it is killed.
+func (g *simulatedGuest) Run(ctx context.Context) error { return g.agent.Run(ctx) }
+
+// Close ends everything of the guest.
+func (g *simulatedGuest) Close() error { return errors.Join(g.http.Close(), g.agent.Close()) }
+
+// bare is the images of the simulated runtime: an empty directory for any known name.
+type bare struct{ dir string }
+
+// Ensure makes the directory.
+func (b bare) Ensure(_ context.Context, ref string, _ func(string)) (string, error) {
+	if _, err := imageOf(ref); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.dir, "simulated")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("image %s: %w", ref, err)
+	}
+	return dir, nil
+}
+
+var _ simulated.Guest = (*simulatedGuest)(nil)
