@@ -34,7 +34,7 @@ func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (hol
 	if err != nil {
 		return holdfast.Observation{}, err
 	}
-	return s.storeAnswer(ctx, seen)
+	return s.storeAnswer(ctx, r.next, seen)
 }
 
 // checkLevel holds a level's form, before anything is recorded (T7), and returns its spec's hash.
@@ -86,7 +86,7 @@ func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level,
 		if err != nil || !r.write {
 			return r, err
 		}
-		done, err := writeRuling(ctx, tx, &r, found, now)
+		done, err := s.writeRuling(ctx, tx, &r, found, now)
 		if err != nil || done {
 			return r, err
 		}
@@ -96,10 +96,14 @@ func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level,
 
 // writeRuling reports false when another transaction recorded the instance first.
 // Locks are taken in one order: the instance, then its host (contract: D3).
-func writeRuling(ctx context.Context, tx store.Tx, r *ruling, found bool, now time.Time) (bool, error) {
+func (s *Service) writeRuling(ctx context.Context, tx store.Tx, r *ruling, found bool, now time.Time) (bool, error) {
 	switch {
 	case !found && r.place:
-		return insertPlaced(ctx, tx, &r.next)
+		likely, err := s.roster.hosts(ctx, tx, now)
+		if err != nil {
+			return false, err
+		}
+		return insertPlaced(ctx, tx, &r.next, likely)
 	case !found:
 		return insertInstance(ctx, tx, r.next)
 	}
@@ -113,7 +117,7 @@ func writeRuling(ctx context.Context, tx store.Tx, r *ruling, found bool, now ti
 			return false, err
 		}
 	}
-	return true, updateInstance(ctx, tx, r.next)
+	return true, updateInstance(ctx, tx, &r.next)
 }
 
 // tell passes the recorded level on to its host (H3), once.
@@ -160,15 +164,24 @@ func answers(err error) bool {
 	return own.Reason != holdfast.ReasonUnreachable && own.Reason != holdfast.ReasonCluster
 }
 
-// storeAnswer stores what a host answered to a level, unless something newer is
-// known, and returns what is known then. It finishes for a caller that has left
-// (T46): the host has done it.
-func (s *Service) storeAnswer(ctx context.Context, seen holdfast.Observation) (holdfast.Observation, error) {
+// storeAnswer stores what a host answered to the level that told says, unless
+// something newer is known, and returns what is known then. It finishes for a
+// caller that has left (T46): the host has done it.
+func (s *Service) storeAnswer(ctx context.Context, told row, seen holdfast.Observation) (holdfast.Observation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.CallTimeout)
 	defer cancel()
 	var known row
 	var found bool
 	err := s.settle(ctx, func(tx store.Tx, now time.Time) (c change, err error) {
+		// Most often nothing has happened since the level was recorded, and one
+		// conditional write does. An end has consequences: it goes the long way.
+		if c := fold(told, seen, answered, now); c.changed && !final(c.next.state) {
+			known = c.next
+			found, err = updateFacts(ctx, tx, &known)
+			if err != nil || found {
+				return change{}, err
+			}
+		}
 		known, found, err = getInstance(ctx, tx, seen.Instance, tx.ForUpdate())
 		if err != nil || !found {
 			return change{}, err

@@ -74,12 +74,16 @@ func place(ctx context.Context, tx store.Tx, next *row) error {
 	return noCapacity(ctx, tx, *next)
 }
 
-// insertPlaced is place for an instance without a row, in fewer statements. It
-// reports false when another transaction recorded the instance first.
-func insertPlaced(ctx context.Context, tx store.Tx, next *row) (bool, error) {
-	hosts, err := withRoom(ctx, tx, *next)
-	if err != nil {
-		return false, err
+// insertPlaced is place for an instance without a row, in fewer statements: the
+// roster says which hosts are likely to have room, and the conditional write
+// decides. It reports false when another transaction recorded the instance first.
+func insertPlaced(ctx context.Context, tx store.Tx, next *row, likely []hostRow) (bool, error) {
+	hosts := roomy(likely, *next)
+	if len(hosts) == 0 {
+		var err error
+		if hosts, err = withRoom(ctx, tx, *next); err != nil {
+			return false, err
+		}
 	}
 	if len(hosts) == 0 {
 		return false, noCapacity(ctx, tx, *next)
@@ -94,7 +98,20 @@ func insertPlaced(ctx context.Context, tx store.Tx, next *row) (bool, error) {
 	if err := place(ctx, tx, next); err != nil {
 		return false, err
 	}
-	return true, updateInstance(ctx, tx, *next)
+	return true, updateInstance(ctx, tx, next)
+}
+
+// roomy is hasRoom over hosts read a moment ago.
+func roomy(hosts []hostRow, r row) []hostRow {
+	var out []hostRow
+	for _, h := range hosts {
+		if h.Health == holdfast.HostReady && h.Duty == holdfast.HostActive &&
+			h.Used.CPUMillis+r.cpu <= h.Capacity.CPUMillis &&
+			h.Used.MemoryBytes+r.memory <= h.Capacity.MemoryBytes && h.Used.Instances+1 <= h.Capacity.Instances {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 func (r *row) placeOn(h hostRow) {

@@ -129,7 +129,6 @@ func TestD2_AnUnreachableHostLeavesTheLastKnownMarkedStale(t *testing.T) {
 	}
 }
 
-
 // T34: what was recorded while the host was asked stands.
 func TestT34_ARepairDoesNotOverwriteWhatIsNewer(t *testing.T) {
 	w := newWorld(t)

@@ -221,7 +221,7 @@ func insertInstance(ctx context.Context, tx store.Tx, r row) (bool, error) {
 }
 
 // updateInstance writes the whole row over the revision it was read at.
-func updateInstance(ctx context.Context, tx store.Tx, r row) error {
+func updateInstance(ctx context.Context, tx store.Tx, r *row) error {
 	read := r.revision
 	r.revision++
 	values, err := r.values()
@@ -234,12 +234,39 @@ func updateInstance(ctx context.Context, tx store.Tx, r row) error {
 		boot_id = $21, minted_at = $22, placed_at = $23, leveled_at = $24, entered_at = $25, observed_at = $26, due_at = $27,
 		tombstone_at = $28 WHERE id = $1 AND revision = $29`, append(values, read)...))
 	if err == nil && n != 1 {
-		err = errors.New("it changed although it was locked")
+		err = errOvertaken
 	}
 	if err != nil {
 		return fmt.Errorf("update instance %s: %w", r.id, err)
 	}
 	return nil
+}
+
+// errOvertaken is a write that found another revision than was read: a bug when
+// the row was locked.
+var errOvertaken = errors.New("it has changed")
+
+// updateFacts writes what an observation can change, over the revision that was
+// read, and reports whether that still stood. It leaves alone what an index is
+// kept on, as far as it can: most commits of a fleet are this one.
+func updateFacts(ctx context.Context, tx store.Tx, r *row) (bool, error) {
+	failure, err1 := encode(r.failure, r.failure == nil)
+	ports, err2 := encode(r.ports, len(r.ports) == 0)
+	if err := errors.Join(err1, err2); err != nil {
+		return false, fmt.Errorf("instance %s: %w", r.id, err)
+	}
+	n, err := affected(tx.ExecContext(ctx, `UPDATE instance SET revision = revision + 1, held = $3, state = $4, known = $5,
+		observed_generation = $6, settled = $7, failure = $8, progress = $9, ports = $10, address = $11, boot_id = $12,
+		entered_at = $13, observed_at = $14, due_at = $15, tombstone_at = $16 WHERE id = $1 AND revision = $2`,
+		string(r.id), r.revision, bit(r.held), string(r.state), string(r.known), r.observed, bit(r.settled), failure, r.progress,
+		ports, r.address, r.bootID, store.Micros(r.enteredAt), store.Micros(r.observedAt), store.Micros(r.dueAt), store.Micros(r.tombstoneAt)))
+	if err != nil {
+		return false, fmt.Errorf("update instance %s: %w", r.id, err)
+	}
+	if n == 1 {
+		r.revision++
+	}
+	return n == 1, nil
 }
 
 func affected(res sql.Result, err error) (int64, error) {

@@ -82,7 +82,8 @@ type Service struct {
 	sweeps  *reconcile.Runner
 	repair  *reconcile.Repair[holdfast.InstanceID, seen]
 
-	mu       sync.Mutex
+	roster   roster
+	mu       sync.Mutex // guards unwanted
 	unwanted map[holdfast.HostID]sightings
 }
 

@@ -36,7 +36,11 @@ func (s *Service) settle(ctx context.Context, decide func(store.Tx, time.Time) (
 
 // apply writes a change to a row that the transaction has locked.
 func apply(ctx context.Context, tx store.Tx, c change, now time.Time) error {
-	if err := updateInstance(ctx, tx, c.next); err != nil {
+	stood, err := updateFacts(ctx, tx, &c.next)
+	if err == nil && !stood {
+		err = fmt.Errorf("instance %s was locked: %w", c.next.id, errOvertaken)
+	}
+	if err != nil {
 		return err
 	}
 	if c.freed {

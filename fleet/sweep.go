@@ -83,7 +83,7 @@ func (s *Service) resolveRow(ctx context.Context, r row) error {
 	if ending(r.desired) {
 		o, err := s.tell(ctx, r, 0)
 		if err == nil {
-			_, err = s.storeAnswer(ctx, o)
+			_, err = s.storeAnswer(ctx, r, o)
 		} else {
 			err = s.doubt(ctx, r, err)
 		}

@@ -116,7 +116,7 @@ func (s *Service) destroy(ctx context.Context, h hostRow, d doomed) error {
 		return fmt.Errorf("destroy the orphan %s/%d on %s: %w", d.ref.Instance, d.ref.Incarnation, h.ID, err)
 	}
 	if found && r.incarnation == d.ref.Incarnation && r.host == h.ID {
-		_, err = s.storeAnswer(ctx, o)
+		_, err = s.storeAnswer(ctx, r, o)
 	}
 	return err
 }
