@@ -20,9 +20,7 @@ func TestRunningMeansThatTheGuestSaidSoOverItsOwnSocket(t *testing.T) {
 	w := newWorld()
 	w.readyFrom = false
 	b := start(t, w, t.TempDir(), newClock())
-	l := b.level(1, 1, holdfast.DesiredRunning)
-	l.Wait = 0
-	b.ensure(l, holdfast.InstancePreparing)
+	b.begin(b.level(1, 1, holdfast.DesiredRunning))
 	b.becomes(testInstance, holdfast.InstanceBooting)
 	w.change(func() { w.instances[refOf(1)].ready = true })
 	o := b.becomes(testInstance, holdfast.InstanceRunning)
@@ -317,8 +315,8 @@ func TestAnImageIsPreparedOnceForAllThatWaitForIt(t *testing.T) {
 	ids := []holdfast.InstanceID{"in-00000000000000000000000001", "in-00000000000000000000000002", "in-00000000000000000000000003"}
 	for _, id := range ids {
 		l := b.level(1, 1, holdfast.DesiredRunning)
-		l.Instance, l.Wait = id, 0
-		b.ensure(l, holdfast.InstancePreparing)
+		l.Instance = id
+		b.begin(l)
 	}
 	<-b.images.began
 	gone := b.level(1, 2, holdfast.DesiredAbsent)

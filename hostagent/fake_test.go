@@ -404,6 +404,32 @@ func (b *bench) ensure(l holdfast.Level, want holdfast.InstanceState) holdfast.O
 	return o
 }
 
+// begin sends a level and waits for nothing.
+func (b *bench) begin(l holdfast.Level) {
+	b.t.Helper()
+	l.Wait = 0
+	_, err := b.EnsureInstance(b.t.Context(), l)
+	must(b.t, err, "begin %s", l.Desired)
+}
+
+// rests waits until no attempt is at the instance: an answer may come before its
+// attempt has quite ended.
+func (b *bench) rests() {
+	b.t.Helper()
+	m := b.find(testInstance)
+	m.mu.Lock()
+	at := m.attempt
+	m.mu.Unlock()
+	if at == nil {
+		return
+	}
+	select {
+	case <-at.done:
+	case <-time.After(10 * time.Second):
+		b.t.Fatal("the attempt does not end")
+	}
+}
+
 // refused expects an error with a reason.
 func (b *bench) refused(l holdfast.Level, want holdfast.Reason) error {
 	b.t.Helper()

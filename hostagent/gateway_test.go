@@ -144,9 +144,7 @@ func TestAReadyCallbackMakesTheHostLookAtOnce(t *testing.T) {
 			return nil
 		}
 	})
-	l := b.level(1, 1, holdfast.DesiredRunning)
-	l.Wait = 0
-	b.ensure(l, holdfast.InstancePreparing)
+	b.begin(b.level(1, 1, holdfast.DesiredRunning))
 	for range 6 { // by now the pauses are at their longest
 		<-asked
 	}

@@ -126,10 +126,16 @@ func TestAnOlderBootsGuestIsRefused(t *testing.T) {
 func TestTheConsoleIsFollowedWhileItBootsUntilItEnds(t *testing.T) {
 	w := newWorld()
 	w.readyFrom = false
-	b := start(t, w, t.TempDir(), newClock())
-	l := b.level(1, 1, holdfast.DesiredRunning)
-	l.Wait = 0
-	b.ensure(l, holdfast.InstancePreparing)
+	asked := make(chan struct{}, 1024)
+	b := start(t, w, t.TempDir(), newClock(), func(b *bench) {
+		b.driver.meet = func(_ context.Context, point string, _ holdfast.InstanceRef) error {
+			if point == "before DialGuest" {
+				asked <- struct{}{}
+			}
+			return nil
+		}
+	})
+	b.begin(b.level(1, 1, holdfast.DesiredRunning))
 	g, err := b.Guest(t.Context(), refOf(1))
 	must(t, err, "guest")
 	seen, done := make(chan string, 16), make(chan error, 1)
@@ -139,7 +145,7 @@ func TestTheConsoleIsFollowedWhileItBootsUntilItEnds(t *testing.T) {
 	if line := <-seen; !strings.HasPrefix(line, "booting") {
 		t.Errorf("log %q", line)
 	}
-	b.becomes(testInstance, holdfast.InstanceBooting)
+	<-asked
 	w.exit(refOf(1))
 	b.becomes(testInstance, holdfast.InstanceExited)
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {

@@ -251,6 +251,7 @@ func TestKilledAtAnyStepALevelRepeatedConvergesAndBootsOnce(t *testing.T) {
 	}
 	for name, levels := range verbs {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			points := 0
 			for first := 1; ; first++ {
 				survived := true

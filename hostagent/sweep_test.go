@@ -88,9 +88,7 @@ func TestT26_WhatIsBeingPreparedIsNoOrphan(t *testing.T) {
 			return nil
 		}
 	})
-	l := b.level(1, 1, holdfast.DesiredRunning)
-	l.Wait = 0
-	b.ensure(l, holdfast.InstancePreparing)
+	b.begin(b.level(1, 1, holdfast.DesiredRunning))
 	<-hung
 	b.sweep(SweepOrphans, 0)
 	b.clock.Advance(24 * time.Hour)
@@ -126,6 +124,7 @@ func TestC1_TheSweepFindsAnEndThatTheWatcherMissed(t *testing.T) {
 	w := newWorld()
 	b := start(t, w, t.TempDir(), newClock())
 	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	b.rests()
 	w.change(func() { w.instances[refOf(1)].phase = runtime.PhaseExited }) // and nobody is told
 	b.sweep(SweepInstances, 1)
 	o := b.get(holdfast.InstanceExited)
@@ -164,6 +163,7 @@ func TestT47_TheSweepGivesBackWhatAnEndedIncarnationLeft(t *testing.T) {
 	b := start(t, w, t.TempDir(), newClock())
 	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
 	b.ensure(b.level(1, 2, holdfast.DesiredExited), holdfast.InstanceExited)
+	b.rests()
 	w.stray(refOf(1))
 	b.sweep(SweepInstances, 1)
 	if w.phase(refOf(1)) != runtime.PhaseAbsent {
