@@ -21,10 +21,18 @@ const (
 	waitPoll     = time.Second
 )
 
+// openConsole opens it for the guest. A spool is the guest's to write, so nothing
+// in it is followed: what is no plain file there gives way to one.
 func openConsole(spool string) (*os.File, error) {
-	// The spool may hold what an earlier boot's guest left: nothing of it is followed.
-	return os.OpenFile(filepath.Join(spool, consoleName),
-		os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	path := filepath.Join(spool, consoleName)
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = os.Remove(path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 }
 
 // boundConsoles gives back the disk of what guests wrote long ago.

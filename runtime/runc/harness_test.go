@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 
 	"net/netip"
 	"os"
@@ -39,6 +40,13 @@ var guestBinaryOnce = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if text := os.Getenv(victimVariable); text != "" {
+		if err := beVictim(text); err != nil {
+			fmt.Fprintln(os.Stderr, "the process to be killed:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if path, err := guestBinaryOnce(); err == nil {
 		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
@@ -49,7 +57,7 @@ func TestMain(m *testing.M) {
 }
 
 // needRoot skips by name what only root can do.
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("SKIPPED, needs root: " + t.Name())
@@ -62,7 +70,7 @@ func needRoot(t *testing.T) {
 }
 
 // testRoot makes a base of busybox alone.
-func testRoot(t *testing.T) string {
+func testRoot(t testing.TB) string {
 	t.Helper()
 	root := t.TempDir()
 	busybox, err := exec.LookPath("busybox")
@@ -90,7 +98,7 @@ func testRoot(t *testing.T) string {
 }
 
 // newTestDriver makes a driver whose every trace is removed with the test.
-func newTestDriver(t *testing.T) *Driver {
+func newTestDriver(t testing.TB) *Driver {
 	t.Helper()
 	needRoot(t)
 	guest, err := guestBinaryOnce()

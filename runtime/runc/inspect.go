@@ -110,6 +110,7 @@ func (d *Driver) Inspect(ctx context.Context, ref holdfast.InstanceRef) (runtime
 
 // List implements runtime.Driver: what the OCI runtime has, what control groups
 // there are and what directories, so that losing any one of them hides nothing.
+// Remains of a Prepare that did not finish are EXITED with a Detail.
 func (d *Driver) List(ctx context.Context) ([]runtime.Status, error) {
 	containers, err := d.oci.list(ctx)
 	if err != nil {
@@ -145,7 +146,13 @@ func (d *Driver) List(ctx context.Context) ([]runtime.Status, error) {
 			return nil, fmt.Errorf("runc: list: %w", err)
 		}
 		s.runtime, s.pid = known[id].Status, known[id].PID
-		all = append(all, s.status(ref))
+		s.directory = true // something is, or its name would not be here
+		status := s.status(ref)
+		if status.Phase == runtime.PhaseAbsent {
+			// Nothing ran, yet something is left until Stop: a sweep must see it (contract: C4).
+			status.Phase = runtime.PhaseExited
+		}
+		all = append(all, status)
 	}
 	return all, nil
 }

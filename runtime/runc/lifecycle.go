@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/holdfast-dev/holdfast"
@@ -15,14 +16,13 @@ import (
 
 // Start implements runtime.Driver.
 func (d *Driver) Start(ctx context.Context, ref holdfast.InstanceRef) error {
-	f := d.files(ref)
-	prepared, err := exists(f.prepared())
+	ready, err := d.startable(ctx, ref)
 	if err != nil {
 		return fmt.Errorf("runc: start: %w", err)
 	}
-	if prepared {
+	if ready {
 		// From here on it may have run, whatever becomes of us.
-		if err := mark(f.started()); err != nil {
+		if err := mark(d.files(ref).started()); err != nil {
 			return fmt.Errorf("runc: start: %w", err)
 		}
 		if _, err = d.oci.run(ctx, "start", containerID(ref)); err == nil {
@@ -30,6 +30,23 @@ func (d *Driver) Start(ctx context.Context, ref holdfast.InstanceRef) error {
 		}
 	}
 	return d.judge(ctx, ref, "start", err, runtime.PhaseRunning, runtime.PhaseSuspended)
+}
+
+// startable reports whether there is something to start: what a reboot took
+// must not be marked as if it had run. Where the OCI runtime keeps a directory
+// for the container, which runc and crun do, that is seen without running it.
+func (d *Driver) startable(ctx context.Context, ref holdfast.InstanceRef) (bool, error) {
+	prepared, err := exists(d.files(ref).prepared())
+	if err != nil || !prepared {
+		return false, err
+	}
+	there, err := exists(filepath.Join(d.oci.root, containerID(ref)))
+	if err != nil || there {
+		return there, err
+	}
+	seen, err := d.look(ctx, ref)
+	phase, _ := seen.phase()
+	return phase == runtime.PhasePrepared, err
 }
 
 // Suspend implements runtime.Driver: every process of the instance is frozen.

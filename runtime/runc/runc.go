@@ -129,7 +129,7 @@ func (d *Driver) Open(ctx context.Context) (gateway net.Listener, url string, er
 	if err := os.MkdirAll(d.instancesDirectory(), 0o700); err != nil {
 		return nil, "", fmt.Errorf("runc: open: %w", err)
 	}
-	lock, err := lockDirectory(d.config.Directory)
+	lock, err := lockDirectory(ctx, d.config.Directory)
 	if err != nil {
 		return nil, "", err
 	}
@@ -211,14 +211,28 @@ func (d *Driver) readyRunDirectory(ctx context.Context) error {
 	return os.WriteFile(mark, boot, 0o600)
 }
 
-func lockDirectory(directory string) (*os.File, error) {
+// lockPatience is how long a lock is awaited: a process that was killed while it
+// started another leaves the lock to that one's first moments.
+const lockPatience = time.Second
+
+func lockDirectory(ctx context.Context, directory string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("runc: lock: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonState,
-			"runc: another driver works in %s", directory).Because(err), f.Close())
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return nil, errors.Join(fmt.Errorf("runc: lock: %w", err), f.Close())
+		}
+		if pause(ctx, wait) != nil {
+			return nil, errors.Join(holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonState,
+				"runc: another driver works in %s", directory), f.Close())
+		}
 	}
-	return f, nil
 }

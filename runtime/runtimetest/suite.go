@@ -127,6 +127,11 @@ func halves(t *testing.T, b *bench) {
 	for name, half := range b.Half {
 		made := b.bundle()
 		half(t, b.driver, made)
+		all, err := b.driver.List(t.Context())
+		b.must(err, name+": list")
+		if len(all) != 1 || all[0].Ref != made.Ref || all[0].Phase == runtime.PhaseAbsent {
+			t.Fatalf("%s: the list is %v", name, all)
+		}
 		b.must(b.driver.Stop(t.Context(), made.Ref), name+": stop")
 		b.phase(made, runtime.PhaseAbsent)
 		if after := b.Census(t); !slices.Equal(before, after) {
