@@ -74,6 +74,8 @@ type Driver interface {
 	Stop(ctx context.Context, ref holdfast.InstanceRef) error
 	Inspect(ctx context.Context, ref holdfast.InstanceRef) (Status, error)
 	// List sees what the runtime itself has, whether or not anyone recorded it.
+	// Remains of a Prepare that did not finish, which Inspect calls ABSENT since
+	// nothing ran, are EXITED here, since something is left until Stop.
 	List(ctx context.Context) ([]Status, error)
 	// Wait returns nil once the instance no longer runs (exited or absent), or ctx's error.
 	Wait(ctx context.Context, ref holdfast.InstanceRef) error
