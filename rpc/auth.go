@@ -35,10 +35,10 @@ func authenticated(options Options, refuse *connect.ErrorWriter, next http.Handl
 
 func authenticate(r *http.Request, options Options) (holdfast.Caller, error) {
 	header := r.Header.Get("Authorization")
+	if options.Anonymous != nil && (header == "" || options.Authenticate == nil) {
+		return *options.Anonymous, nil
+	}
 	if header == "" {
-		if options.Anonymous != nil {
-			return *options.Anonymous, nil
-		}
 		return holdfast.Caller{}, holdfast.E(holdfast.Unauthenticated, holdfast.ReasonUnknown,
 			"no API key: send the header Authorization: Bearer hf_…; the server's first start wrote one to admin.key in its data directory")
 	}

@@ -33,7 +33,8 @@ type Options struct {
 	// Authenticate finds who a token stands for; an error refuses the call. It
 	// is not asked about calls without a token.
 	Authenticate func(ctx context.Context, token string) (holdfast.Caller, error)
-	// Anonymous is who makes calls without a token; nil refuses them.
+	// Anonymous is who makes calls without a token, and all calls where there is
+	// no Authenticate; nil refuses them.
 	Anonymous *holdfast.Caller
 	// Serving answers the health service; nil is healthy. An error makes it
 	// NOT_SERVING (while draining, say).

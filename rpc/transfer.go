@@ -32,9 +32,13 @@ func (s *sum) summary() *v1.FileSummary {
 	return &v1.FileSummary{Bytes: s.bytes, Sha256: hex.EncodeToString(s.hash.Sum(nil))}
 }
 
-// differs says how what passed differs from what the sender says it sent.
+// differs says how what passed differs from what the sender says it sent. An
+// empty summary says nothing but that this is the end.
 func (s *sum) differs(sent *v1.FileSummary) string {
 	got := s.summary()
+	if sent.GetBytes() == 0 && sent.GetSha256() == "" {
+		return ""
+	}
 	if got.GetBytes() == sent.GetBytes() && (sent.GetSha256() == "" || got.GetSha256() == sent.GetSha256()) {
 		return ""
 	}
@@ -115,9 +119,9 @@ func firstHeader(stream *connect.ClientStream[v1.WriteFileRequest]) (*v1.WriteFi
 	return nil, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField, "the first message of a write must be its header").With("field", "header")
 }
 
-// upload reads the content of a write. It ends in io.EOF only where the caller
-// ended it and what arrived is what was sent: anything else must not replace a
-// file (trap T44).
+// upload reads the content of a write. It ends in io.EOF only after a summary
+// that fits: that the caller stopped sending is no proof that it sent all, since
+// clients that give up close their stream as tidily as those that finish (trap T44).
 type upload struct {
 	stream *connect.ClientStream[v1.WriteFileRequest]
 	sum    *sum
@@ -163,7 +167,7 @@ func (u *upload) next() ([]byte, error) {
 func (u *upload) end() error {
 	err := u.stream.Err()
 	switch {
-	case err == nil:
+	case err == nil && u.ended:
 		return io.EOF
 	case connect.CodeOf(err) == connect.CodeInvalidArgument, connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return holdfast.E(byWire(connect.CodeOf(err)).code, byWire(connect.CodeOf(err)).reason, "the write has a bad message after %d bytes: %v", u.sum.bytes, err)

@@ -592,7 +592,8 @@ type WriteFileRequest_Data struct {
 }
 
 type WriteFileRequest_Summary struct {
-	// The end. What arrived is held against it before anything is replaced.
+	// The end, without which nothing is replaced. What arrived is held against
+	// it, unless it is empty.
 	Summary *FileSummary `protobuf:"bytes,3,opt,name=summary,proto3,oneof"`
 }
 

@@ -58,7 +58,7 @@ const (
 type FileServiceClient interface {
 	// Streams a file: its info, its bytes, and a summary to check them by.
 	ReadFile(context.Context, *v1.ReadFileRequest) (*connect.ServerStreamForClient[v1.ReadFileResponse], error)
-	// Writes a file: a header, its bytes, and optionally a summary. By default it
+	// Writes a file: a header, its bytes, and a summary. By default it
 	// replaces atomically: all of the old, or all of the new.
 	WriteFile(context.Context) (*connect.ClientStreamForClientSimple[v1.WriteFileRequest, v1.WriteFileResponse], error)
 	// Describes a path; a symbolic link itself, not its target.
@@ -215,7 +215,7 @@ func (c *fileServiceClient) WatchDirectory(ctx context.Context, req *v1.WatchDir
 type FileServiceHandler interface {
 	// Streams a file: its info, its bytes, and a summary to check them by.
 	ReadFile(context.Context, *v1.ReadFileRequest, *connect.ServerStream[v1.ReadFileResponse]) error
-	// Writes a file: a header, its bytes, and optionally a summary. By default it
+	// Writes a file: a header, its bytes, and a summary. By default it
 	// replaces atomically: all of the old, or all of the new.
 	WriteFile(context.Context, *connect.ClientStream[v1.WriteFileRequest]) (*v1.WriteFileResponse, error)
 	// Describes a path; a symbolic link itself, not its target.

@@ -1,0 +1,232 @@
+package rpc_test
+
+import (
+	"context"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/client/clienttest"
+	"github.com/holdfast-dev/holdfast/rpc"
+)
+
+// fill sets every exported field reachable from v to something that is not zero.
+func fill(v reflect.Value, word string) {
+	switch v.Kind() { //nolint:exhaustive // the kinds that root types use
+	case reflect.String:
+		v.SetString(wordFor(v.Type(), word))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint16, reflect.Uint32:
+		v.SetUint(7)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), word)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), word)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"K": word}))
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, 5, 6789, time.UTC)))
+			return
+		}
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fill(v.Field(i), v.Type().Field(i).Name)
+			}
+		}
+	}
+}
+
+// wordFor picks a word of an enum, or any for a plain string.
+func wordFor(t reflect.Type, other string) string {
+	words := map[reflect.Type]string{
+		reflect.TypeFor[holdfast.SandboxState]():   string(holdfast.SandboxSuspended),
+		reflect.TypeFor[holdfast.Egress]():         string(holdfast.EgressNone),
+		reflect.TypeFor[holdfast.Expiry]():         string(holdfast.ExpirySuspend),
+		reflect.TypeFor[holdfast.OperationKind]():  string(holdfast.OperationResume),
+		reflect.TypeFor[holdfast.OperationState](): string(holdfast.OperationSuperseded),
+		reflect.TypeFor[holdfast.ProcessState]():   string(holdfast.ProcessExited),
+		reflect.TypeFor[holdfast.FileKind]():       string(holdfast.FileSymlink),
+		reflect.TypeFor[holdfast.Code]():           string(holdfast.Aborted),
+	}
+	if word, ok := words[t]; ok {
+		return word
+	}
+	return other
+}
+
+func filled[T any]() T {
+	var v T
+	fill(reflect.ValueOf(&v).Elem(), "x")
+	return v
+}
+
+// echo answers every call with a filled value and keeps what it was asked.
+type echo struct {
+	*clienttest.Fake
+	asked chan any
+}
+
+func (e echo) CreateSandbox(_ context.Context, caller holdfast.Caller, in holdfast.CreateSandbox) (holdfast.Sandbox, error) {
+	e.asked <- in
+	return filled[holdfast.Sandbox](), nil
+}
+
+func (e echo) SuspendSandbox(_ context.Context, _ holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
+	e.asked <- in
+	return filled[holdfast.Sandbox](), nil
+}
+
+func (e echo) ListSandboxes(_ context.Context, _ holdfast.Caller, in holdfast.ListSandboxes) (holdfast.SandboxPage, error) {
+	e.asked <- in
+	return filled[holdfast.SandboxPage](), nil
+}
+
+func (e echo) ListOperations(_ context.Context, _ holdfast.Caller, in holdfast.ListOperations) (holdfast.OperationPage, error) {
+	e.asked <- in
+	return filled[holdfast.OperationPage](), nil
+}
+
+func (e echo) StartProcess(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxID, in holdfast.StartProcess) (holdfast.Process, error) {
+	e.asked <- in
+	p := filled[holdfast.Process]()
+	p.Lost = false // an exit code is known of the others only
+	return p, nil
+}
+
+func (e echo) StreamProcessOutput(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxID, in holdfast.ReadOutput, _ func(holdfast.OutputChunk) error) (holdfast.Process, error) {
+	e.asked <- in
+	p := filled[holdfast.Process]()
+	p.ExitCode = 0 // lost
+	return p, nil
+}
+
+func (e echo) WriteProcessInput(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxID, in holdfast.ProcessInput) (int64, error) {
+	e.asked <- in
+	return 7, nil
+}
+
+func (e echo) WriteFile(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxID, in holdfast.WriteFile, content io.Reader) (holdfast.FileWritten, error) {
+	e.asked <- in
+	_, err := io.Copy(io.Discard, content)
+	return filled[holdfast.FileWritten](), err
+}
+
+func (e echo) ReadFile(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxID, in holdfast.ReadFile) (holdfast.FileInfo, io.ReadCloser, error) {
+	e.asked <- in
+	return filled[holdfast.FileInfo](), io.NopCloser(strings.NewReader("")), nil
+}
+
+func same[T any](t *testing.T, what string, got T, err error, want T) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	} else if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s lost something:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
+	e := echo{clienttest.New(), make(chan any, 1)}
+	services := serve(t, rpc.Services{Sandboxes: e, Operations: e, Processes: e, Files: e})
+	ctx, nobody := t.Context(), holdfast.Caller{}
+	sandbox := filled[holdfast.Sandbox]()
+
+	create := filled[holdfast.CreateSandbox]()
+	got, err := services.Sandboxes.CreateSandbox(ctx, nobody, create)
+	same(t, "Sandbox", got, err, sandbox)
+	same[any](t, "CreateSandbox", e.last(t), nil, create)
+
+	mutate := filled[holdfast.MutateSandbox]()
+	got, err = services.Sandboxes.SuspendSandbox(ctx, nobody, mutate)
+	same(t, "Sandbox", got, err, sandbox)
+	same[any](t, "MutateSandbox", e.last(t), nil, mutate)
+
+	page := filled[holdfast.SandboxPage]()
+	page.Sandboxes[0].Env = nil // left out of lists
+	list := filled[holdfast.ListSandboxes]()
+	gotPage, err := services.Sandboxes.ListSandboxes(ctx, nobody, list)
+	same(t, "SandboxPage", gotPage, err, page)
+	same[any](t, "ListSandboxes", e.last(t), nil, list)
+
+	journal := filled[holdfast.ListOperations]()
+	gotJournal, err := services.Operations.ListOperations(ctx, nobody, journal)
+	same(t, "OperationPage", gotJournal, err, filled[holdfast.OperationPage]())
+	same[any](t, "ListOperations", e.last(t), nil, journal)
+
+	start, exited := filled[holdfast.StartProcess](), filled[holdfast.Process]()
+	exited.Lost = false
+	process, err := services.Processes.StartProcess(ctx, nobody, "sb-1", start)
+	same(t, "Process", process, err, exited)
+	same[any](t, "StartProcess", e.last(t), nil, start)
+
+	output, lost := filled[holdfast.ReadOutput](), filled[holdfast.Process]()
+	lost.ExitCode = 0
+	process, err = services.Processes.StreamProcessOutput(ctx, nobody, "sb-1", output, nil)
+	same(t, "lost Process", process, err, lost)
+	same[any](t, "ReadOutput", e.last(t), nil, output)
+
+	for _, offset := range []int64{-1, 0, 7} {
+		input := filled[holdfast.ProcessInput]()
+		input.Offset = offset
+		taken, err := services.Processes.WriteProcessInput(ctx, nobody, "sb-1", input)
+		same(t, "input offset", taken, err, 7)
+		same[any](t, "ProcessInput", e.last(t), nil, input)
+	}
+
+	write := filled[holdfast.WriteFile]()
+	written, err := services.Files.WriteFile(ctx, nobody, "sb-1", write, strings.NewReader("x"))
+	same(t, "FileWritten", written, err, filled[holdfast.FileWritten]())
+	same[any](t, "WriteFile", e.last(t), nil, write)
+
+	read := filled[holdfast.ReadFile]()
+	info, content, err := services.Files.ReadFile(ctx, nobody, "sb-1", read)
+	same(t, "FileInfo", info, err, filled[holdfast.FileInfo]())
+	same[any](t, "ReadFile", e.last(t), nil, read)
+	if err == nil {
+		same(t, "closing", struct{}{}, content.Close(), struct{}{})
+	}
+}
+
+func TestTheZeroOfEverythingStaysZero(t *testing.T) {
+	fake := clienttest.New()
+	services := dial(t, fake.Serve(t))
+	in := holdfast.CreateSandbox{RequestID: "r", Environment: "base"}
+	if _, err := services.Sandboxes.CreateSandbox(t.Context(), holdfast.Caller{}, in); err != nil {
+		t.Fatal(err)
+	}
+	same[any](t, "CreateSandbox", fake.Calls("CreateSandbox")[0].In, nil, in)
+}
+
+func TestUnknownWordsAreRefusedAndNeverTakenForTheDefault(t *testing.T) {
+	services := dial(t, clienttest.New().Serve(t))
+	for _, in := range []holdfast.CreateSandbox{
+		{RequestID: "r", Environment: "base", OnExpiry: "KEEP"},
+		{RequestID: "r", Environment: "base", Egress: "LAN"},
+		{RequestID: "r", Environment: "base", Egress: "EGRESS_UNSPECIFIED"},
+	} {
+		if _, err := services.Sandboxes.CreateSandbox(t.Context(), holdfast.Caller{}, in); holdfast.CodeOf(err) != holdfast.InvalidArgument {
+			t.Errorf("%+v: %v", in, err)
+		}
+	}
+}
+
+// last is what the last call was asked.
+func (e echo) last(t *testing.T) any {
+	t.Helper()
+	select {
+	case in := <-e.asked:
+		return in
+	default:
+		t.Fatal("the call did not arrive")
+		return nil
+	}
+}
