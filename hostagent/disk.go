@@ -8,26 +8,30 @@ import (
 	"strings"
 )
 
-// replaceFile puts content at path: after a crash there is all of the old, or
-// all of the new. Its directory exists.
-func replaceFile(path string, content []byte) error {
+// replaceFile puts content at path: after a crash of the process there is all of
+// the old, or all of the new; synced, also after one of the machine. Its
+// directory exists.
+func replaceFile(path string, content []byte, sync bool) error {
 	temp := path + ".new"
-	if err := writeSynced(temp, content); err != nil {
+	if err := writeFile(temp, content, sync); err != nil {
 		return errors.Join(err, removeIfThere(temp))
 	}
 	if err := os.Rename(temp, path); err != nil {
 		return errors.Join(err, removeIfThere(temp))
 	}
+	if !sync {
+		return nil
+	}
 	return syncDirectory(filepath.Dir(path))
 }
 
-func writeSynced(path string, content []byte) (err error) {
+func writeFile(path string, content []byte, sync bool) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := f.Write(content); err != nil {
+	if _, err := f.Write(content); err != nil || !sync {
 		return err
 	}
 	return f.Sync()

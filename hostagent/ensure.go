@@ -12,8 +12,8 @@ import (
 
 // EnsureInstance takes a level and answers with what is observed: at once when it
 // is reached or the instance has ended, else after at most level.Wait, which is
-// no more than holdfast.MaxLevelWait. A level is taken, durably, before anything
-// is done; what is begun goes on when the caller leaves. Its refusals are
+// no more than holdfast.MaxLevelWait. A level is recorded before anything is done;
+// what is begun goes on when the caller leaves. Its refusals are
 // FAILED_PRECONDITION: CLUSTER, STALE_GENERATION and STALE_INCARNATION (detail
 // "seen"), LEVEL_CONFLICT, TOO_OLD; what may succeed later is UNAVAILABLE.
 // contract: A6

@@ -323,14 +323,14 @@ func newClock() *clock { return &clock{now: time.Date(2026, 1, 2, 3, 4, 5, 0, ti
 // bench is one agent over a world and a directory, as a test configures it.
 type bench struct {
 	*Agent
-	t      *testing.T
+	t      testing.TB
 	driver *driver
 	images *shelf
 	clock  *clock
 	config Config
 }
 
-func build(t *testing.T, w *world, dir string, c *clock, adjust ...func(*bench)) *bench {
+func build(t testing.TB, w *world, dir string, c *clock, adjust ...func(*bench)) *bench {
 	t.Helper()
 	b := &bench{t: t, driver: w.driver(), images: &shelf{}, clock: c}
 	b.config = Config{
@@ -359,7 +359,7 @@ func build(t *testing.T, w *world, dir string, c *clock, adjust ...func(*bench))
 	return b
 }
 
-func start(t *testing.T, w *world, dir string, c *clock, adjust ...func(*bench)) *bench {
+func start(t testing.TB, w *world, dir string, c *clock, adjust ...func(*bench)) *bench {
 	t.Helper()
 	b := build(t, w, dir, c, adjust...)
 	if err := b.Start(t.Context()); err != nil {
@@ -471,7 +471,7 @@ func (b *bench) get(want holdfast.InstanceState) holdfast.Observation {
 	return o
 }
 
-func must(t *testing.T, err error, what string, args ...any) {
+func must(t testing.TB, err error, what string, args ...any) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf(fmt.Sprintf(what, args...)+": %v", err)

@@ -48,7 +48,7 @@ func loadIdentity(dir string, mint func() string) (identity, error) {
 	who.Runs++
 	raw, err = json.Marshal(who)
 	if err == nil {
-		err = replaceFile(path, raw)
+		err = replaceFile(path, raw, true)
 	}
 	if err != nil {
 		return who, fmt.Errorf("keep the host's identity: %w", err)

@@ -81,7 +81,8 @@ func (m *machine) commit(incarnation int64, change func(*record) error) error {
 
 // write makes a record durable and shows it; m.mu is held.
 func (m *machine) write(r record) error {
-	if err := m.agent.store.save(r); err != nil {
+	sync := outlives(m.records[r.Ref.Incarnation], r, m.agent.capabilities.SurvivesHost)
+	if err := m.agent.store.save(r, sync); err != nil {
 		return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage,
 			"the record of %s/%d could not be written", r.Ref.Instance, r.Ref.Incarnation).On(string(m.id)).Because(err)
 	}

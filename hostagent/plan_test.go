@@ -116,3 +116,30 @@ func TestTheInstancesSweepLooksWhereRecordAndRuntimeDiffer(t *testing.T) {
 		}
 	}
 }
+
+// What must be known after a crash of the machine is synced; the rest a reboot
+// makes untrue anyway. T49
+func TestT49_WhatOutlivesTheMachineIsSynced(t *testing.T) {
+	fresh := record{State: holdfast.InstancePreparing}
+	booting := record{State: holdfast.InstanceBooting, Started: true}
+	running := record{State: holdfast.InstanceRunning, Started: true}
+	for name, c := range map[string]struct {
+		before, after record
+		survives      bool
+		want          bool
+	}{
+		"accepted":              {record{}, fresh, false, false},
+		"started":               {fresh, booting, false, true},
+		"ready":                 {booting, running, false, false},
+		"suspended":             {running, record{State: holdfast.InstanceSuspended, Started: true}, false, false},
+		"suspended, saved":      {running, record{State: holdfast.InstanceSuspended, Started: true}, true, true},
+		"removal ordered":       {running, record{State: holdfast.InstanceRunning, Started: true, Removing: true}, false, true},
+		"ending":                {running, record{State: holdfast.InstanceRunning, Started: true, Ending: bootTimeout(time.Second)}, false, true},
+		"tombstone, never seen": {record{}, record{State: holdfast.InstanceAbsent}, false, true},
+		"ended":                 {running, record{State: holdfast.InstanceExited, Started: true}, false, true},
+	} {
+		if got := outlives(c.before, c.after, c.survives); got != c.want {
+			t.Errorf("%s: synced %v, want %v", name, got, c.want)
+		}
+	}
+}

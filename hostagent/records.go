@@ -31,8 +31,9 @@ func (s records) spool(ref holdfast.InstanceRef) string {
 	return filepath.Join(s.directory(ref), "spool")
 }
 
-// save is durable when it returns nil. An error leaves either record.
-func (s records) save(r record) error {
+// save puts a record where a later process finds it; synced, also a later boot
+// of the machine. An error leaves either record.
+func (s records) save(r record, sync bool) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode the record: %w", err)
@@ -41,27 +42,27 @@ func (s records) save(r record) error {
 		return err
 	}
 	dir := s.directory(r.Ref)
-	fresh, err := makeDirectory(dir)
-	if err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, recordFile), raw); err != nil {
+	if err := replaceFile(filepath.Join(dir, recordFile), raw, sync); err != nil {
 		return err
 	}
-	if fresh {
-		parent := filepath.Dir(dir)
-		if err := errors.Join(syncDirectory(parent), syncDirectory(filepath.Dir(parent))); err != nil {
+	if sync {
+		// The directories may be as new as the record; where they are not, this costs nothing.
+		if err := errors.Join(syncDirectory(filepath.Dir(dir)), syncDirectory(s.root)); err != nil {
 			return err
 		}
 	}
 	return s.hook("after save " + string(r.State))
 }
 
-func makeDirectory(dir string) (fresh bool, err error) {
-	if _, err := os.Stat(dir); err == nil {
-		return false, nil
-	}
-	return true, os.MkdirAll(dir, 0o700)
+// outlives reports whether a record must survive a crash of the machine, and not
+// only of the process. A reboot ends what was started and knows nothing of what
+// was not, so only that a start may have happened, and how it ended, must.
+// Where a suspended instance survives its host, all of it must.
+func outlives(before, after record, survivesHost bool) bool {
+	return survivesHost || after.Started && !before.Started || after.Removing || after.Ending != nil || after.final()
 }
 
 // empty removes all of an incarnation's files but its record.
@@ -173,7 +174,7 @@ func (s records) rebuild(ref holdfast.InstanceRef, aside string, now time.Time, 
 		Ref: ref, State: holdfast.InstanceBooting, CreatedAt: now,
 		Started: true, StartedAt: now, BootID: bootID, Quarantine: aside,
 	}
-	if err := s.save(r); err != nil {
+	if err := s.save(r, true); err != nil {
 		return loaded{}, false, fmt.Errorf("replace the damaged record of %s/%d: %w", ref.Instance, ref.Incarnation, err)
 	}
 	return loaded{record: r, damaged: damage}, true, nil

@@ -301,6 +301,32 @@ func killTwice(t *testing.T, levels []holdfast.Desired, first, second int) (died
 	return crashes[0].dead, crashes[1].dead
 }
 
+// T49: killed at any moment of a create, and then the machine goes down too.
+func TestT49_KilledAtAnyStepAndThenRebootedItBootsOnceOrEnds(t *testing.T) {
+	for point := 1; ; point++ {
+		w, c, dir := newWorld(), newClock(), t.TempDir()
+		death := newCrash(point)
+		if run(t, w, dir, c, death, func(b *bench) { _ = try(b, 1, holdfast.DesiredRunning) }) == "" {
+			break
+		}
+		began := w.booted(refOf(1))
+		w.reboot("boot-2")
+		b := start(t, w, dir, c)
+		o, err := b.EnsureInstance(t.Context(), b.level(1, 1, holdfast.DesiredRunning))
+		where := fmt.Sprintf("killed at point %d (%s)", point, death.at)
+		must(t, err, "%s", where)
+		switch {
+		case began == 0 && o.State == holdfast.InstanceRunning:
+		case o.State != holdfast.InstanceExited || o.Failure.Reason != holdfast.ReasonHostRebooted:
+			t.Errorf("%s: %s, failure %+v", where, o.State, o.Failure)
+		}
+		if n := w.booted(refOf(1)); n > 1 {
+			t.Errorf("%s: booted %d times", where, n)
+		}
+		must(t, b.Close(), "close")
+	}
+}
+
 // run lets an agent live until its crash, or the work is done.
 func run(t *testing.T, w *world, dir string, c *clock, death *crash, work func(*bench)) (died string) {
 	t.Helper()
