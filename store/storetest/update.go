@@ -271,6 +271,9 @@ func testTxAfterEnd(t *testing.T, db store.DB) {
 	var kept store.Tx
 	keep := func(tx store.Tx) error { kept = tx; return nil }
 	update(t, db, keep)
+	if kept.QueryRowContext(t.Context(), "SELECT 1").Err() == nil {
+		t.Error("a query runs after the transaction's end")
+	}
 	checkRefused(t, kept)
 	if err := db.View(t.Context(), keep); err != nil {
 		t.Fatal(err)
