@@ -1,0 +1,58 @@
+package rpc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// JSON writes a domain value as the API's JSON does (protojson: lowerCamelCase,
+// 64-bit numbers as strings, bytes as base64), on one line.
+func JSON(value any) ([]byte, error) {
+	m, err := message(value)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := protojson.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("write %T as JSON: %w", value, err)
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, raw); err != nil { // protojson spaces at random
+		return nil, fmt.Errorf("write %T as JSON: %w", value, err)
+	}
+	return out.Bytes(), nil
+}
+
+func message(value any) (proto.Message, error) {
+	switch value := value.(type) {
+	case holdfast.Sandbox:
+		return sandboxToWire(value), nil
+	case holdfast.SandboxPage:
+		return pageToWire(value), nil
+	case holdfast.Operation:
+		return operationToWire(value), nil
+	case holdfast.OperationPage:
+		return journalToWire(value), nil
+	case holdfast.Process:
+		return processToWire(value), nil
+	case []holdfast.Process:
+		return processesToWire(value), nil
+	case holdfast.OutputChunk:
+		return chunkToWire(value), nil
+	case holdfast.FileInfo:
+		return infoToWire(value), nil
+	case []holdfast.FileInfo:
+		return entriesToWire(value), nil
+	case holdfast.FileWritten:
+		return writtenToWire(value), nil
+	case *holdfast.Error:
+		return errorToWire(value), nil
+	}
+	return nil, fmt.Errorf("%T has no JSON form", value)
+}
