@@ -22,6 +22,7 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 		return err
 	}
 	s.onClose("fleet's database", db.Close)
+	s.databases["fleet"] = db
 	up := s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
 	s.fleet, err = fleet.New(fleet.Config{
 		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),

@@ -27,6 +27,14 @@ func (s *Server) observe(mux *http.ServeMux) {
 			Name: "holdfast_attempts_running", Help: "Attempts on operations that run in this process.",
 		}, func() float64 { return float64(s.orchestrator.Attempts()) }))
 	}
+	for party, db := range s.databases {
+		labels := prometheus.Labels{"party": party}
+		registry.MustRegister(
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "holdfast_store_updates_total", ConstLabels: labels,
+				Help: "Transactions that wrote, or tried to."}, func() float64 { return float64(db.Stats().Updates) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "holdfast_store_commits_total", ConstLabels: labels,
+				Help: "Commits; one carries the updates that came together."}, func() float64 { return float64(db.Stats().Groups) }))
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 }
 

@@ -40,6 +40,8 @@ type Server struct {
 	serving  chan error // of the HTTP server, once
 	draining atomic.Bool
 
+	databases map[string]*sqlite.DB // by party, for metrics
+
 	loops   sync.WaitGroup
 	stop    context.CancelFunc
 	closers []closer // in the order of opening
@@ -57,7 +59,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, serving: make(chan error, 1)}
+	s := &Server{config: config, serving: make(chan error, 1), databases: map[string]*sqlite.DB{}}
 	loopCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	defer func() {
@@ -134,6 +136,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		return err
 	}
 	s.onClose("orchestrator's database", db.Close)
+	s.databases["orchestrator"] = db
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
 		DB: db, Exclusive: true, Cluster: s.cluster, ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
