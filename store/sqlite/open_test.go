@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"os"
 	"path/filepath"
@@ -246,6 +247,33 @@ func TestViewsOfAFileRunBesideTheWriter(t *testing.T) {
 			return nil
 		})
 	}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestViewsInMemoryAndTheWriterTakeTurns: they have no log to read beside the writer, and must not run into SQLite's
+// locks, which are waited for in real time.
+func TestViewsInMemoryAndTheWriterTakeTurns(t *testing.T) {
+	db := openConfig(t, sqlite.Config{Memory: true, BusyTimeout: time.Millisecond})
+	updated := make(chan error, 1)
+	if err := db.View(t.Context(), func(tx store.Tx) error {
+		if _, err := storetest.Get(tx, "a"); !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		go func() {
+			updated <- db.Update(t.Context(), func(tx store.Tx) error { return storetest.Put(tx, "a", 1) })
+		}()
+		select {
+		case err := <-updated:
+			t.Errorf("an update ended (%v) while a view was under way", err)
+			updated <- err
+		case <-time.After(50 * time.Millisecond): // long beyond the busy timeout
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-updated; err != nil {
 		t.Error(err)
 	}
 }
