@@ -47,6 +47,7 @@ type machine struct {
 
 	mu       sync.Mutex
 	down     bool
+	slow     bool // answers ABSENT with STOPPING
 	seen     map[holdfast.InstanceID]holdfast.Observation
 	boots    map[holdfast.InstanceRef]int
 	levels   []holdfast.Level
@@ -54,6 +55,7 @@ type machine struct {
 	lists    int
 	onEnsure func(holdfast.Level) // before it is taken, without the lock
 	onGet    func()
+	onList   func()
 }
 
 func newMachine(id holdfast.HostID) *machine {
@@ -88,6 +90,9 @@ func (m *machine) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfas
 		}
 	}
 	o := m.reach(l, was, known && l.Incarnation == was.Incarnation)
+	if m.slow && l.Desired == holdfast.DesiredAbsent {
+		o.State = holdfast.InstanceStopping
+	}
 	m.seen[l.Instance] = o
 	return o, nil
 }
@@ -135,6 +140,12 @@ func (m *machine) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfa
 }
 
 func (m *machine) ListInstances(context.Context) ([]holdfast.Observation, error) {
+	m.mu.Lock()
+	hook := m.onList
+	m.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lists++

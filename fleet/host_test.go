@@ -128,3 +128,19 @@ func TestC5_ASilentHostIsSuspectedThenLostAndComesBack(t *testing.T) {
 	}
 	w.sound()
 }
+
+// A heartbeat that comes while the host is being doubted counts.
+func TestAHeartbeatDuringTheQuestionClearsTheHost(t *testing.T) {
+	w := newWorld(t)
+	m := w.host(4)
+	id := w.running()
+	w.clock.pass(holdfast.HostSuspectAfter)
+	m.do(func() {
+		m.down = true
+		m.onList = func() { w.beat(m, 2, 4) }
+	})
+	check(t, w.sweep(SweepHosts))
+	if h := w.hosts()[0].Health; h != holdfast.HostReady || w.row(id).state != holdfast.InstanceRunning {
+		t.Errorf("it is %s, its instance %s", h, w.row(id).state)
+	}
+}

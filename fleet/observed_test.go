@@ -207,3 +207,25 @@ func TestB5_TheEndOfAnInstanceReachesTheOrchestrator(t *testing.T) {
 		t.Errorf("sent %+v", w.sent)
 	}
 }
+
+// contract: B3. A repeat is no news, even where its content would be: the host
+// has fallen silent since it said so.
+func TestB3_ARepeatDoesNotAnswerForASilentHost(t *testing.T) {
+	w := newWorld(t)
+	m := w.host(2)
+	id := w.placed(m)
+	o := holdfast.Observation{Instance: id, Incarnation: 1, Generation: 1, State: holdfast.InstanceRunning, Host: m.id, Address: "10.0.0.9"}
+	check(t, w.fact("ev-1", o))
+	m.do(func() { m.down = true })
+	w.clock.pass(holdfast.HostSuspectAfter)
+	check(t, w.sweep(SweepHosts))
+	revision := w.row(id).revision
+	check(t, w.fact("ev-1", o))
+	if r := w.row(id); r.state != holdfast.InstanceUnknown || r.revision != revision || w.outcome(m, "ev-1") != "applied" {
+		t.Errorf("a repeat made it %s", r.state)
+	}
+	check(t, w.fact("ev-2", o)) // its own word, said anew
+	if r := w.row(id); r.state != holdfast.InstanceRunning {
+		t.Errorf("recorded %s", r.state)
+	}
+}

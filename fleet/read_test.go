@@ -95,7 +95,7 @@ func TestT35_AReadStormIsOneCall(t *testing.T) {
 		}
 	}
 	reads.Go(read)
-	<-asked
+	wait(t, asked)
 	for range 50 {
 		reads.Go(read)
 	}

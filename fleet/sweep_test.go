@@ -343,3 +343,22 @@ func TestT29_WhatCannotBeSettledHidesNothing(t *testing.T) {
 		t.Errorf("the stuck one is %s", r.state)
 	}
 }
+
+// contract: C4. A host that is still at it has not confirmed an end: nothing is
+// lost, and no room is given away, before it has.
+func TestC4_NothingIsLostBeforeItsHostConfirmsTheTombstone(t *testing.T) {
+	w := newWorld(t)
+	m := w.host(2)
+	id := w.placed(m)
+	w.clock.pass(holdfast.InstancePrepareAfter)
+	m.do(func() { m.slow = true })
+	check(t, w.sweep(SweepOverdue))
+	if r := w.row(id); r.state != holdfast.InstancePlaced || !r.held {
+		t.Errorf("recorded %s, held %v", r.state, r.held)
+	}
+	m.do(func() { m.slow = false })
+	w.clock.pass(w.fleet.limits.SweepEvery)
+	check(t, w.sweep(SweepOverdue))
+	check(t, w.sweep(SweepOverdue))
+	w.sound()
+}
