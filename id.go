@@ -48,7 +48,7 @@ func (g IDs) New(prefix string) string {
 	if g.Now != nil {
 		now = g.Now
 	}
-	source := io.Reader(rand.Reader)
+	source := rand.Reader
 	if g.Rand != nil {
 		source = g.Rand
 	}

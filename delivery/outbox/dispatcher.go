@@ -132,7 +132,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		pause, err := d.fill(ctx, func(row Row) {
 			sends.Go(func() {
 				// A freed slot is a reason to look; what failed is in the row and the log.
-				d.deliver(ctx, row)
+				_, _ = d.deliver(ctx, row)
 				d.Wake()
 			})
 		})

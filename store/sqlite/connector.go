@@ -218,7 +218,7 @@ func (r *rows) Next(dest []driver.Value) error {
 		return errEnded
 	}
 	err := r.baseRows.Next(dest)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		r.c.fault = err
 	}
 	return err
