@@ -17,15 +17,16 @@ const (
 	TelemetryHeartbeat DeliveryKind = "host.heartbeat"  // H7: Heartbeat
 )
 
+// The headers by which a guest's delivery names its boot; its signature, by that
+// boot's secret, proves it (contract: B8).
+const (
+	HeaderInstance    = "Holdfast-Instance"
+	HeaderIncarnation = "Holdfast-Incarnation"
+)
+
 // GuestReport is what a guest says of its own boot.
 type GuestReport struct {
 	Instance    InstanceID `json:"instance"`
 	Incarnation int64      `json:"incarnation"`
 	Failure     *Failure   `json:"failure,omitempty"`
-}
-
-// GuestDelivery is the body of a guest's delivery (H5).
-type GuestDelivery struct {
-	Kind   DeliveryKind `json:"kind"`
-	Report GuestReport  `json:"report"`
 }

@@ -15,12 +15,6 @@ import (
 	"github.com/holdfast-dev/holdfast/delivery"
 )
 
-// The headers that tell the receiver which boot's secret signed a delivery.
-const (
-	HeaderInstance    = "Holdfast-Instance"
-	HeaderIncarnation = "Holdfast-Incarnation"
-)
-
 // Telemetry is the body of guest.telemetry (H6).
 type Telemetry struct {
 	Instance    holdfast.InstanceID `json:"instance"`
@@ -41,10 +35,7 @@ func (a *Agent) callHome(ctx context.Context, failure *holdfast.Failure) error {
 	if failure != nil {
 		kind = holdfast.DeliveryFailed
 	}
-	body, err := json.Marshal(holdfast.GuestDelivery{
-		Kind:   kind,
-		Report: holdfast.GuestReport{Instance: boot.Instance, Incarnation: boot.Incarnation, Failure: failure},
-	})
+	body, err := json.Marshal(holdfast.GuestReport{Instance: boot.Instance, Incarnation: boot.Incarnation, Failure: failure})
 	if err != nil {
 		return fmt.Errorf("call home: %w", err)
 	}
@@ -128,7 +119,7 @@ type named struct {
 
 func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
-	r.Header.Set(HeaderInstance, n.instance)
-	r.Header.Set(HeaderIncarnation, n.incarnation)
+	r.Header.Set(holdfast.HeaderInstance, n.instance)
+	r.Header.Set(holdfast.HeaderIncarnation, n.incarnation)
 	return n.next.RoundTrip(r)
 }

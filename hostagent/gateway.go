@@ -21,9 +21,6 @@ const (
 	maxPosted      = 64 << 10 // bytes of one guest's post, and of its answer
 	forwardsAtOnce = 64       // of each kind, over all guests
 	guestAtOnce    = 4        // of each kind, from one address
-
-	headerInstance    = "Holdfast-Instance"
-	headerIncarnation = "Holdfast-Incarnation"
 )
 
 // gateway is the only door of guests to the control plane: it passes their posts
@@ -74,7 +71,7 @@ func (g gateway) pass(turns *turnstile, path string) http.HandlerFunc {
 		}
 		m, status := g.poster(r, from)
 		if status != 0 {
-			http.Error(w, "a guest posts as itself: "+headerInstance+" and "+headerIncarnation+" name its own boot", status)
+			http.Error(w, "a guest posts as itself: "+holdfast.HeaderInstance+" and "+holdfast.HeaderIncarnation+" name its own boot", status)
 			return
 		}
 		if announcesReady(body) {
@@ -90,11 +87,11 @@ func (g gateway) pass(turns *turnstile, path string) http.HandlerFunc {
 // poster finds whose post it claims to be, and refuses it where the address is
 // known to be another's.
 func (g gateway) poster(r *http.Request, from netip.Addr) (*machine, int) {
-	incarnation, err := strconv.ParseInt(r.Header.Get(headerIncarnation), 10, 64)
+	incarnation, err := strconv.ParseInt(r.Header.Get(holdfast.HeaderIncarnation), 10, 64)
 	if err != nil {
 		return nil, http.StatusBadRequest
 	}
-	m := g.agent.find(holdfast.InstanceID(r.Header.Get(headerInstance)))
+	m := g.agent.find(holdfast.InstanceID(r.Header.Get(holdfast.HeaderInstance)))
 	if m == nil {
 		return nil, http.StatusForbidden
 	}

@@ -18,8 +18,8 @@ import (
 func post(handler http.Handler, path, from, instance, incarnation string, body []byte) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, bytes.NewReader(body))
 	r.Header = delivery.Sign([]byte("s"), "ev-1", time.Unix(1, 0), body)
-	r.Header.Set(headerInstance, instance)
-	r.Header.Set(headerIncarnation, incarnation)
+	r.Header.Set(holdfast.HeaderInstance, instance)
+	r.Header.Set(holdfast.HeaderIncarnation, incarnation)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Cookie", "not yours")
 	r.RemoteAddr = from
@@ -45,7 +45,7 @@ func TestTheGatewayPassesAGuestsPostOnUnchanged(t *testing.T) {
 			if _, err := delivery.Verify([]byte("s"), p.header, p.body); err != nil || !bytes.Equal(p.body, body) {
 				t.Errorf("%s: changed on its way: %v, %s", path, err, p.body)
 			}
-			if p.header.Get(headerInstance) != string(testInstance) || p.header.Get(headerIncarnation) != "1" || p.header.Get("Cookie") != "" {
+			if p.header.Get(holdfast.HeaderInstance) != string(testInstance) || p.header.Get(holdfast.HeaderIncarnation) != "1" || p.header.Get("Cookie") != "" {
 				t.Errorf("%s: header %v", path, p.header)
 			}
 		}

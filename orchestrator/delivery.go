@@ -17,12 +17,6 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// The headers by which a guest names its boot; the signature proves it.
-const (
-	HeaderInstance    = "Holdfast-Instance"
-	HeaderIncarnation = "Holdfast-Incarnation"
-)
-
 // guestLimit bounds what a guest may post, in bytes.
 const guestLimit = 64 << 10
 
@@ -55,10 +49,10 @@ func (s *Service) DeliveryHandler() http.Handler {
 }
 
 func (s *Service) guestSource(r *http.Request) (delivery.Source, error) {
-	instance := r.Header.Get(HeaderInstance)
-	incarnation, err := strconv.ParseInt(r.Header.Get(HeaderIncarnation), 10, 64)
-	if err != nil || incarnation < 1 || holdfast.CheckID(HeaderInstance, holdfast.PrefixInstance, instance) != nil {
-		return delivery.Source{}, fmt.Errorf("%w: %s and %s name no boot", delivery.ErrUnauthenticated, HeaderInstance, HeaderIncarnation)
+	instance := r.Header.Get(holdfast.HeaderInstance)
+	incarnation, err := strconv.ParseInt(r.Header.Get(holdfast.HeaderIncarnation), 10, 64)
+	if err != nil || incarnation < 1 || holdfast.CheckID(holdfast.HeaderInstance, holdfast.PrefixInstance, instance) != nil {
+		return delivery.Source{}, fmt.Errorf("%w: %s and %s name no boot", delivery.ErrUnauthenticated, holdfast.HeaderInstance, holdfast.HeaderIncarnation)
 	}
 	return delivery.Source{
 		Name:    delivery.InstanceSource(instance, incarnation),

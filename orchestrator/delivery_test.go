@@ -49,7 +49,7 @@ func (h *harness) post(path, id string, kind holdfast.DeliveryKind, body any, se
 
 func (h *harness) guestSays(id string, kind holdfast.DeliveryKind, instance holdfast.InstanceID, incarnation int64) int {
 	h.t.Helper()
-	header := http.Header{HeaderInstance: {string(instance)}, HeaderIncarnation: {strconv.FormatInt(incarnation, 10)}}
+	header := http.Header{holdfast.HeaderInstance: {string(instance)}, holdfast.HeaderIncarnation: {strconv.FormatInt(incarnation, 10)}}
 	return h.post("/deliveries/instances", id, kind, holdfast.GuestReport{Instance: instance, Incarnation: incarnation},
 		delivery.InstanceSecret([]byte("key"), string(instance), incarnation), header)
 }
@@ -178,13 +178,13 @@ func TestB7_T17_ADeliveryBeforeItsRowIsVisibleComesAgain(t *testing.T) {
 func TestB8_OnlyTheBootItselfReports(t *testing.T) {
 	h := newHarness(t)
 	mine, other := h.pendingCreate("r1"), h.pendingCreate("r2")
-	header := http.Header{HeaderInstance: {string(mine.Instance)}, HeaderIncarnation: {"1"}}
+	header := http.Header{holdfast.HeaderInstance: {string(mine.Instance)}, holdfast.HeaderIncarnation: {"1"}}
 	report := holdfast.GuestReport{Instance: mine.Instance, Incarnation: 1}
 	otherSecret := delivery.InstanceSecret([]byte("key"), string(other.Instance), 1)
 	if status := h.post("/deliveries/instances", "ev-1", holdfast.DeliveryReady, report, otherSecret, header); status != http.StatusUnauthorized {
 		t.Fatalf("signed by another: %d", status)
 	}
-	header.Set(HeaderInstance, string(other.Instance))
+	header.Set(holdfast.HeaderInstance, string(other.Instance))
 	if status := h.post("/deliveries/instances", "ev-1", holdfast.DeliveryReady, report, otherSecret, header); status != http.StatusBadRequest {
 		t.Fatalf("about another: %d", status)
 	}

@@ -87,13 +87,12 @@ func (s *Service) mutate(ctx context.Context, caller holdfast.Caller, in holdfas
 func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin func(context.Context) (begun, error)) (holdfast.Sandbox, error) {
 	patience := time.NewTimer(s.config.HeldWait)
 	defer patience.Stop()
-	rung := (<-chan struct{})(nil)
 	for {
 		b, err := begin(ctx)
 		var held *heldError
 		switch {
 		case errors.As(err, &held):
-			if rung = s.done.on(held.op.Resource.ID); s.done.await(ctx, rung, patience.C) {
+			if rung := s.done.on(held.op.Resource.ID); s.done.await(ctx, rung, patience.C) {
 				continue
 			}
 			return holdfast.Sandbox{}, aborted(row{Sandbox: holdfast.Sandbox{ID: holdfast.SandboxID(held.op.Resource.ID)}}, held.op, held.now)

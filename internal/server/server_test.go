@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/rpc"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 type testLog struct{ t *testing.T }
@@ -44,7 +45,7 @@ func start(t *testing.T, config Config) (*Server, rpc.Services) {
 
 // The main job, over every hop, in one process.
 func TestOneProcessDoesTheMainJob(t *testing.T) {
-	_, api := start(t, Config{})
+	s, api := start(t, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	none := holdfast.Caller{}
@@ -56,6 +57,9 @@ func TestOneProcessDoesTheMainJob(t *testing.T) {
 	again, err := api.Sandboxes.CreateSandbox(ctx, none, in)
 	if err != nil || again.ID != sb.ID {
 		t.Fatalf("repeat: %+v %v", again, err)
+	}
+	if n := applied(ctx, t, s); n != 1 {
+		t.Fatalf("%d of the guest's reports arrived and counted, want 1", n)
 	}
 	p, err := api.Processes.StartProcess(ctx, none, sb.ID, holdfast.StartProcess{Command: "echo", Args: []string{"hello"}})
 	if err != nil {
@@ -78,4 +82,18 @@ func TestOneProcessDoesTheMainJob(t *testing.T) {
 			t.Fatalf("want %s: %s %v", step.want, sb.State, err)
 		}
 	}
+}
+
+// applied waits until the guest's ready has arrived, and returns how many did.
+func applied(ctx context.Context, t *testing.T, s *Server) (n int) {
+	t.Helper()
+	for n == 0 && ctx.Err() == nil {
+		err := s.databases["orchestrator"].View(ctx, func(tx store.Tx) error {
+			return tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM delivery WHERE kind = 'instance.ready' AND outcome <> ''`).Scan(&n)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n
 }
