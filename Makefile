@@ -24,7 +24,8 @@ build: ## bin/holdfast and bin/holdfast-guest, side by side
 demo: ## the main job on real containers, with each step's time, and again under faults
 	@scripts/deps.sh demo
 	@$(MAKE) --no-print-directory build
-	@$(SUDO) bin/holdfast demo
+	@$(GO) build -o bin/demo ./internal/demo
+	@$(SUDO) bin/demo -bin bin
 
 .PHONY: test
 test: ## everything that must pass
