@@ -234,8 +234,8 @@ func TestB8_TheSecretIsNotLeftInTheInstance(t *testing.T) {
 // contract: B2, B5, B8: one id on every attempt, signed by the boot's secret.
 func TestB2_CallsHomeUnderOneIDUntilItIsHeard(t *testing.T) {
 	type call struct {
-		id   string
-		body holdfast.GuestDelivery
+		id, kind string
+		report   holdfast.GuestReport
 	}
 	calls := make(chan call, 3)
 	first := true
@@ -249,13 +249,13 @@ func TestB2_CallsHomeUnderOneIDUntilItIsHeard(t *testing.T) {
 			t.Errorf("%s, %v, %v", r.URL.Path, r.Header, err)
 		}
 		var envelope struct {
-			Type string                 `json:"type"`
-			Data holdfast.GuestDelivery `json:"data"`
+			Type string               `json:"type"`
+			Data holdfast.GuestReport `json:"data"`
 		}
-		if err := json.Unmarshal(raw, &envelope); err != nil || envelope.Type != string(envelope.Data.Kind) {
+		if err := json.Unmarshal(raw, &envelope); err != nil {
 			t.Errorf("%s, %v", raw, err)
 		}
-		calls <- call{signed.ID, envelope.Data}
+		calls <- call{signed.ID, envelope.Type, envelope.Data}
 		if first {
 			first = false
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -267,7 +267,7 @@ func TestB2_CallsHomeUnderOneIDUntilItIsHeard(t *testing.T) {
 	for range 2 {
 		select {
 		case got := <-calls:
-			if got.id != want || got.body.Kind != holdfast.DeliveryReady || got.body.Report.Failure != nil || got.body.Report.Incarnation != 4 {
+			if got.id != want || got.kind != string(holdfast.DeliveryReady) || got.report.Failure != nil || got.report.Incarnation != 4 {
 				t.Errorf("%+v", got)
 			}
 		case <-time.After(10 * time.Second):
@@ -281,12 +281,13 @@ func TestFailedSetupIsReported(t *testing.T) {
 	kinds := make(chan holdfast.DeliveryKind, 3)
 	home := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		var envelope struct {
-			Data holdfast.GuestDelivery `json:"data"`
+			Type holdfast.DeliveryKind `json:"type"`
+			Data holdfast.GuestReport  `json:"data"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&envelope); err != nil || envelope.Data.Report.Failure == nil {
+		if err := json.NewDecoder(r.Body).Decode(&envelope); err != nil || envelope.Data.Failure == nil {
 			t.Errorf("%+v, %v", envelope, err)
 		}
-		kinds <- envelope.Data.Kind
+		kinds <- envelope.Type
 	}))
 	defer home.Close()
 	i := boot(t, home.URL, func(i *instance) { must(t, os.WriteFile(i.spool, nil, 0o600)) })
