@@ -12,7 +12,8 @@ import (
 )
 
 // JSON writes a domain value as the API's JSON does (protojson: lowerCamelCase,
-// 64-bit numbers as strings, bytes as base64), on one line.
+// 64-bit numbers as strings, bytes as base64), on one line. A list without
+// entries shows that it is one.
 func JSON(value any) ([]byte, error) {
 	m, err := message(value)
 	if err != nil {
@@ -26,7 +27,26 @@ func JSON(value any) ([]byte, error) {
 	if err := json.Compact(&out, raw); err != nil { // protojson spaces at random
 		return nil, fmt.Errorf("write %T as JSON: %w", value, err)
 	}
+	if out.String() == "{}" {
+		if name := listName(value); name != "" {
+			return []byte(`{"` + name + `":[]}`), nil
+		}
+	}
 	return out.Bytes(), nil
+}
+
+func listName(value any) string {
+	switch value.(type) {
+	case holdfast.SandboxPage:
+		return "sandboxes"
+	case holdfast.OperationPage:
+		return "operations"
+	case []holdfast.Process:
+		return "processes"
+	case []holdfast.FileInfo:
+		return "files"
+	}
+	return ""
 }
 
 func message(value any) (proto.Message, error) {

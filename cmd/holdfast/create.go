@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/client"
+)
+
+func newCreateCommand(a *app) *cobra.Command {
+	var in holdfast.CreateSandbox
+	var labels, env []string
+	var onExpiry, egress string
+	cmd := &cobra.Command{
+		Use:   "create ENVIRONMENT",
+		Short: "Create a sandbox, or carry on the create of a request id",
+		Long: `Create a sandbox and wait until it is READY. ENVIRONMENT is base, debian, or a base reference such as debian:bookworm.
+
+A create is named by its request id. Without --request-id one is made and printed on standard error before the first
+call. The same command with that id is the same sandbox; without it, it is another.`,
+		Args: exactly("ENVIRONMENT"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if in.Labels, err = pairs("--label", labels); err != nil {
+				return err
+			}
+			if in.Env, err = pairs("--env", env); err != nil {
+				return err
+			}
+			in.Environment = args[0]
+			in.OnExpiry, in.Egress = holdfast.Expiry(strings.ToUpper(onExpiry)), holdfast.Egress(strings.ToUpper(egress))
+			return createSandbox(cmd, a, in)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&in.RequestID, "request-id", "", "names this create; 1 to 128 visible ASCII characters")
+	flags.StringVar(&in.Name, "name", "", "a name for people")
+	flags.DurationVar(&in.TTL, "ttl", 0, "the lifetime, 1s to 24h (default 1h)")
+	flags.StringVar(&onExpiry, "on-expiry", "", "what the lifetime's end brings: delete or suspend (default delete)")
+	flags.StringVar(&egress, "egress", "", "what it may reach: internet or none (default internet)")
+	flags.StringArrayVar(&labels, "label", nil, "a label, KEY=VALUE; may be repeated")
+	flags.StringArrayVar(&env, "env", nil, "an environment variable of every process, KEY=VALUE; may be repeated")
+	flags.Int64Var(&in.Resources.CPUMillis, "cpu-millis", 0, "thousandths of a processor (default 1000)")
+	flags.Int64Var(&in.Resources.MemoryBytes, "memory-bytes", 0, "bytes of memory (default 512 MiB)")
+	flags.Int64Var(&in.Resources.PIDs, "pids", 0, "processes and threads (default 512)")
+	return cmd
+}
+
+func createSandbox(cmd *cobra.Command, a *app, in holdfast.CreateSandbox) error {
+	if cmd.Flags().Changed("ttl") && in.TTL < holdfast.MinTTL {
+		return usage("--ttl is %s; it must be between %s and %s", in.TTL, holdfast.MinTTL, time.Duration(holdfast.MaxTTL))
+	}
+	if cmd.Flags().Changed("request-id") {
+		if err := holdfast.CheckRequestID("--request-id", in.RequestID); err != nil {
+			return err
+		}
+	}
+	c, err := a.patiently(client.WithMintedRequestID(a.showRequestID))
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	s, err := c.CreateSandbox(ctx, in)
+	if err != nil {
+		return err
+	}
+	if err := a.sandbox(s); err != nil {
+		return err
+	}
+	if s.State == holdfast.SandboxFailed {
+		failure := s.Failure
+		if failure == nil {
+			failure = &holdfast.Failure{Reason: holdfast.ReasonCreateFailed, Message: "no reason is recorded"}
+		}
+		return hintError{fmt.Errorf("sandbox %s failed: %s (%s)", s.ID, failure.Message, failure.Reason),
+			"see more: holdfast sandbox logs " + string(s.ID) + "; another request id makes another sandbox"}
+	}
+	return nil
+}
+
+// pairs reads KEY=VALUE flags.
+func pairs(flag string, values []string) (map[string]string, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	out := map[string]string{}
+	for _, v := range values {
+		key, value, ok := strings.Cut(v, "=")
+		if !ok || key == "" {
+			return nil, usage("%s %q must be KEY=VALUE", flag, v)
+		}
+		if _, twice := out[key]; twice {
+			return nil, usage("%s %s is given twice", flag, key)
+		}
+		out[key] = value
+	}
+	return out, nil
+}
