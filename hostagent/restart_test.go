@@ -254,7 +254,7 @@ func TestKilledAtAnyStepALevelRepeatedConvergesAndBootsOnce(t *testing.T) {
 			t.Parallel()
 			points := 0
 			for first := 1; ; first++ {
-				survived := true
+				var survived bool
 				for second := 1; ; second++ {
 					diedFirst, diedSecond := killTwice(t, levels, first, second)
 					survived = !diedFirst

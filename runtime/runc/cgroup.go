@@ -26,13 +26,12 @@ type cgroups struct {
 }
 
 // cgroupRoots reads where the hierarchies are mounted.
-func cgroupRoots() ([]string, error) {
+func cgroupRoots() (roots []string, err error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	var roots []string
+	defer func() { err = errors.Join(err, f.Close()) }()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		before, after, ok := strings.Cut(lines.Text(), " - ")
