@@ -84,9 +84,6 @@ func lostEvents(err error) error {
 func (w *watch) handle(event fsnotify.Event) error {
 	if event.Op.Has(fsnotify.Create) && w.recursive {
 		if st, err := os.Lstat(event.Name); err == nil && st.IsDir() {
-			if err := w.send(event.Name, holdfast.FileCreated); err != nil {
-				return err
-			}
 			return w.add(event.Name, func(path string) error { return w.send(path, holdfast.FileCreated) })
 		}
 	}
@@ -114,7 +111,7 @@ func (w *watch) send(path string, kind holdfast.FileEventKind) error {
 }
 
 // add watches a directory, and where the watch is recursive those below it;
-// found is told what was there already.
+// found is told of it and of what was there already.
 func (w *watch) add(dir string, found func(path string) error) error {
 	if !w.recursive {
 		return w.watcher.Add(dir)
@@ -126,21 +123,29 @@ func (w *watch) add(dir string, found func(path string) error) error {
 		if err != nil {
 			return err
 		}
-		if path != dir && found != nil {
-			if err := found(path); err != nil {
+		if entry.IsDir() {
+			// Before it is reported: what happens in it after that is seen.
+			if err := w.addOne(path); err != nil {
 				return err
 			}
 		}
-		if !entry.IsDir() {
+		if found == nil {
 			return nil
 		}
-		if w.count++; w.count > MaxWatched {
-			return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonTooLarge, "there are more than %d directories to watch; watch fewer", MaxWatched)
-		}
-		err = w.watcher.Add(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
+		return found(path)
 	})
+}
+
+func (w *watch) addOne(dir string) error {
+	if w.count++; w.count > MaxWatched {
+		w.count = len(w.watcher.WatchList()) // without those that were removed
+	}
+	if w.count > MaxWatched {
+		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonTooLarge, "there are more than %d directories to watch; watch fewer", MaxWatched)
+	}
+	err := w.watcher.Add(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // gone meanwhile
+	}
+	return err
 }
