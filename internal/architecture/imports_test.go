@@ -70,6 +70,7 @@ var table = map[string]row{
 	"internal/server":       {ours: "*", modules: "*", why: "wires implementations together, for cmd and for tests"},
 	"internal/testenv":      {ours: "*", modules: "*", why: "runs the real programs for tests"},
 	"internal/demo":         {ours: "*", modules: "*", why: "a program that shows the main job to a person"},
+	"internal/acceptance":   {ours: "*", modules: "*", why: "tests only: the promises on real programs and containers"},
 	"internal/bench":        {ours: "*", modules: "*", why: "a program that measures the others"},
 	"internal/architecture": {why: "tests only"},
 	"internal/testsummary":  {why: "reads `go test -json`"},
