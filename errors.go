@@ -37,6 +37,7 @@ type Reason string
 const (
 	ReasonBadField         Reason = "BAD_FIELD"          // a field of the request has a wrong form; see detail "field"
 	ReasonUnknown          Reason = "UNKNOWN"            // no such resource, or not this project's
+	ReasonCredentials      Reason = "CREDENTIALS"        // no API key, or none that is valid
 	ReasonRequestReused    Reason = "REQUEST_ID_REUSED"  // same request id, other input; see detail "fields"
 	ReasonClaimed          Reason = "CLAIMED"            // an attempt is executing; see detail "claim_expires_at"
 	ReasonConflict         Reason = "CONFLICT"           // another operation is pending

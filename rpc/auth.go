@@ -39,7 +39,7 @@ func authenticate(r *http.Request, options Options) (holdfast.Caller, error) {
 		return *options.Anonymous, nil
 	}
 	if header == "" {
-		return holdfast.Caller{}, holdfast.E(holdfast.Unauthenticated, holdfast.ReasonUnknown,
+		return holdfast.Caller{}, holdfast.E(holdfast.Unauthenticated, holdfast.ReasonCredentials,
 			"no API key: send the header Authorization: Bearer hf_…; the server's first start wrote one to admin.key in its data directory")
 	}
 	scheme, token, _ := strings.Cut(header, " ")
@@ -57,5 +57,5 @@ func authenticate(r *http.Request, options Options) (holdfast.Caller, error) {
 }
 
 func wrongKey(message string) error {
-	return holdfast.E(holdfast.Unauthenticated, holdfast.ReasonUnknown, "%s", message)
+	return holdfast.E(holdfast.Unauthenticated, holdfast.ReasonCredentials, "%s", message)
 }

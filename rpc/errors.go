@@ -36,8 +36,8 @@ type status struct {
 func statuses() []status {
 	return []status{
 		{holdfast.InvalidArgument, connect.CodeInvalidArgument, holdfast.ReasonBadField},
-		{holdfast.Unauthenticated, connect.CodeUnauthenticated, holdfast.ReasonUnknown},
-		{holdfast.PermissionDenied, connect.CodePermissionDenied, holdfast.ReasonUnknown},
+		{holdfast.Unauthenticated, connect.CodeUnauthenticated, holdfast.ReasonCredentials},
+		{holdfast.PermissionDenied, connect.CodePermissionDenied, holdfast.ReasonCredentials},
 		{holdfast.NotFound, connect.CodeNotFound, holdfast.ReasonUnknown},
 		{holdfast.AlreadyExists, connect.CodeAlreadyExists, holdfast.ReasonRequestReused},
 		{holdfast.FailedPrecondition, connect.CodeFailedPrecondition, holdfast.ReasonState},

@@ -76,7 +76,7 @@ func (r result) want(t *testing.T, code int, stdout, stderr string) {
 func TestA10_CreatePrintsTheRequestIDItMadeAndARerunWithItIsTheSameSandbox(t *testing.T) {
 	c := newCLI(t)
 	first := c.run(t, "sandbox", "create", "base", "--name", "one", "--ttl", "1h", "--label", "a=b")
-	first.want(t, 0, "ID NAME ENVIRONMENT STATE PENDING CREATED EXPIRES\nsb-ID one base READY - 0s ago in 59m\n", "request-id: req-ID\n")
+	first.want(t, 0, "ID NAME ENVIRONMENT STATE PENDING CREATED EXPIRES\nsb-ID one base READY - 0s ago in 60m\n", "request-id: req-ID\n")
 	id := strings.TrimSpace(strings.TrimPrefix(first.err, "request-id: "))
 	again := c.run(t, "sandbox", "create", "base", "--name", "one", "--ttl", "1h", "--label", "a=b", "--request-id", id)
 	again.want(t, 0, ids(first.stdout), "")

@@ -76,7 +76,7 @@ func (a *app) sandboxes(page holdfast.SandboxPage) error {
 	}
 	rows := make([][]string, len(page.Sandboxes))
 	for i, s := range page.Sandboxes {
-		rows[i] = []string{string(s.ID), dash(s.Name), dash(s.Environment), string(s.State), pending(s.Operation), ago(s.CreatedAt), until(s.ExpiresAt)}
+		rows[i] = []string{string(s.ID), dash(s.Name), dash(s.Environment), string(s.State), pending(s.Operation), ago(s.CreatedAt), expires(s)}
 	}
 	return a.table("ID NAME ENVIRONMENT STATE PENDING CREATED EXPIRES", rows)
 }
@@ -110,8 +110,9 @@ func ago(t time.Time) string {
 	return rounded(time.Since(t)) + " ago"
 }
 
-func until(t time.Time) string {
-	if t.IsZero() {
+func expires(s holdfast.Sandbox) string {
+	t := s.ExpiresAt
+	if t.IsZero() || s.State == holdfast.SandboxDeleting || s.State == holdfast.SandboxDeleted {
 		return "-"
 	}
 	if left := time.Until(t); left > 0 {
@@ -120,15 +121,15 @@ func until(t time.Time) string {
 	return "now"
 }
 
-// rounded writes a duration by its largest unit.
+// rounded writes a duration by its largest unit that says enough.
 func rounded(d time.Duration) string {
 	switch {
-	case d < time.Minute:
+	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Round(time.Minute).Minutes()))
 	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
+		return fmt.Sprintf("%dh", int(d.Round(time.Hour).Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
