@@ -159,13 +159,17 @@ func kernelBootID() (string, error) {
 	return strings.TrimSpace(string(raw)), nil
 }
 
-// defaultInstances bounds a host's instances where its operator did not.
-const defaultInstances = 1000
+// What a host offers where its operator did not say. Processors are shared, since
+// sandboxes mostly wait; memory is not, since it cannot be taken back.
+const (
+	defaultInstances = 1000
+	cpuShare         = 8 // sandboxes' processors for each of the machine's
+)
 
 // withMachine fills what the operator left open with what the machine has.
 func withMachine(c holdfast.Capacity) (holdfast.Capacity, error) {
 	if c.CPUMillis == 0 {
-		c.CPUMillis = int64(goruntime.NumCPU()) * 1000
+		c.CPUMillis = int64(goruntime.NumCPU()) * 1000 * cpuShare
 	}
 	if c.Instances == 0 {
 		c.Instances = defaultInstances

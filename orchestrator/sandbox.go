@@ -294,5 +294,6 @@ func listWhere(caller holdfast.Caller, in holdfast.ListSandboxes) (where string,
 	for _, k := range keys {
 		parts = append(parts, "id IN (SELECT sandbox FROM sandbox_label WHERE key = "+add(k)+" AND value = "+add(in.Labels[k])+")")
 	}
-	return "WHERE " + strings.Join(parts, " AND ") + " ORDER BY id DESC LIMIT " + add(size+1), args, size
+	where = "WHERE " + strings.Join(parts, " AND ") + " ORDER BY id DESC LIMIT " + add(size+1)
+	return where, args, size
 }

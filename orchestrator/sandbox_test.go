@@ -413,6 +413,12 @@ func TestListPagesByStateAndLabel(t *testing.T) {
 	if len(ids) != 3 {
 		t.Fatalf("listed %v", ids)
 	}
+	for _, in := range []holdfast.ListSandboxes{{}, {PageSize: 10}, {Labels: map[string]string{"parity": "1"}}} {
+		page, err := h.ListSandboxes(t.Context(), alice, in)
+		if want := map[bool]int{true: 5, false: 2}[in.Labels == nil]; err != nil || len(page.Sandboxes) != want || page.NextPageToken != "" {
+			t.Fatalf("%+v: %d sandboxes, want %d, %v", in, len(page.Sandboxes), want, err)
+		}
+	}
 }
 
 func TestTheJournalKeepsWhatWasTried(t *testing.T) {

@@ -82,27 +82,23 @@ func Eventually(within time.Duration, ok func() bool) bool {
 	}
 }
 
-// guestProcesses are the processes in a PID namespace of their own whose first
-// one is a guest agent.
+// guestProcesses are the processes in the cgroup of an instance.
 func guestProcesses(t testing.TB) []string {
 	t.Helper()
-	own, err := os.Readlink("/proc/self/ns/pid")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dirs, err := filepath.Glob("/proc/[0-9]*")
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found []string
-	for _, dir := range dirs {
-		ns, err := os.Readlink(dir + "/ns/pid")
-		if err != nil || ns == own {
-			continue // ours, or gone meanwhile
+	for _, path := range groups {
+		group, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(group), "/in-") {
+			continue // not an instance's, or gone meanwhile
 		}
+		dir := filepath.Dir(path)
 		raw, err := os.ReadFile(dir + "/cmdline")
-		if err != nil {
-			continue
+		if err != nil || len(raw) == 0 {
+			continue // gone, or ended and waiting for the machine's own init
 		}
 		found = append(found, filepath.Base(dir)+" "+strings.ReplaceAll(string(raw), "\x00", " "))
 	}
