@@ -77,7 +77,6 @@ func received[M any](ctx context.Context, procedure string, open func(context.Co
 	}
 	for stream.Receive() {
 		if err := yield(stream.Msg()); err != nil {
-			giveUp() // so that Close does not wait for the rest
 			return closing(ctx, procedure, err, stream)
 		}
 	}

@@ -185,6 +185,20 @@ func TestAGRPCClientReadsAndReflects(t *testing.T) {
 	}
 }
 
+// contract: A8
+func TestA8_EachCodeIsItsStatus(t *testing.T) {
+	fake := clienttest.New()
+	conn := dialGRPC(t, fake.Serve(t))
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+clienttest.APIKey)
+	for _, code := range everyCode() {
+		fake.Before = func(context.Context, clienttest.Call) error { return holdfast.E(code, holdfast.ReasonState, "x") }
+		err := conn.Invoke(ctx, "/holdfast.v1.SandboxService/GetSandbox", &v1.GetSandboxRequest{}, new(v1.Sandbox))
+		if got, want := int32(status.Code(err)), v1.Error_Code_value[string(code)]; got != want {
+			t.Errorf("%s is status %d, not %d", code, got, want)
+		}
+	}
+}
+
 func TestHealthIsOpenAndTellsDraining(t *testing.T) {
 	var draining error
 	handler := rpc.NewHandler(clienttest.New().Services(), rpc.Options{Serving: func(context.Context) error { return draining }})

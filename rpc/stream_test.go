@@ -10,15 +10,18 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/holdfast-dev/holdfast"
 	v1 "github.com/holdfast-dev/holdfast/api/holdfast/v1"
+	"github.com/holdfast-dev/holdfast/api/holdfast/v1/holdfastv1connect"
 	"github.com/holdfast-dev/holdfast/client/clienttest"
 	"github.com/holdfast-dev/holdfast/rpc"
 )
@@ -111,6 +114,125 @@ func TestT44_AnUploadCutAnywhereReplacesNothing(t *testing.T) {
 				t.Errorf("the file is %q now", got)
 			}
 		})
+	}
+}
+
+// contract: A14
+func TestT44_AnUploadThatEndsWithoutASummaryThatFitsReplacesNothing(t *testing.T) {
+	header := &v1.WriteFileRequest{Part: &v1.WriteFileRequest_Header{Header: &v1.WriteFileHeader{Path: "/f"}}}
+	data := &v1.WriteFileRequest{Part: &v1.WriteFileRequest_Data{Data: []byte("new")}}
+	summary := func(bytes int64, sha256 string) *v1.WriteFileRequest {
+		return &v1.WriteFileRequest{Part: &v1.WriteFileRequest_Summary{Summary: &v1.FileSummary{Bytes: bytes, Sha256: sha256}}}
+	}
+	const right = "11507a0e2f5e69d5dfa40a62a1bd7b6ee57e6bcd85c67c9b8431b36fff21c437"
+	for name, test := range map[string]struct {
+		sent []proto.Message
+		want string // of the file
+	}{
+		"nothing":           {nil, "old"},
+		"no header":         {[]proto.Message{data, summary(0, "")}, "old"},
+		"no summary":        {[]proto.Message{header, data}, "old"},
+		"wrong count":       {[]proto.Message{header, data, summary(4, "")}, "old"},
+		"wrong sum":         {[]proto.Message{header, data, summary(3, strings.Repeat("0", 64))}, "old"},
+		"data after it":     {[]proto.Message{header, data, summary(3, right), data}, "old"},
+		"a second header":   {[]proto.Message{header, header, summary(0, "")}, "old"},
+		"a count":           {[]proto.Message{header, data, summary(3, "")}, "new"},
+		"a count and a sum": {[]proto.Message{header, data, summary(3, right)}, "new"},
+		"an empty summary":  {[]proto.Message{header, data, summary(0, "")}, "new"},
+		"an empty file":     {[]proto.Message{header, summary(0, "")}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := clienttest.New()
+			fake.Put("/f", []byte("old"))
+			header.GetHeader().SandboxId = string(fake.Add(holdfast.SandboxReady).ID)
+			var body []byte
+			for _, m := range test.sent {
+				body = append(body, envelope(t, m)...)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, fake.Serve(t)+"/holdfast.v1.FileService/WriteFile", bytes.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/connect+proto")
+			req.Header.Set("Authorization", "Bearer "+clienttest.APIKey)
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := io.ReadAll(res.Body)
+			if err := errors.Join(err, res.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if got := fake.Content("/f"); string(got) != test.want {
+				t.Errorf("the file is %q, not %q", got, test.want)
+			}
+			if refused := strings.Contains(string(answer), `"code":"invalid_argument"`); refused != (test.want == "old") {
+				t.Errorf("answered %q", answer)
+			}
+		})
+	}
+}
+
+// shortFiles sends less than its summary says.
+type shortFiles struct {
+	holdfastv1connect.UnimplementedFileServiceHandler
+	last *v1.ReadFileResponse
+}
+
+func (s shortFiles) ReadFile(_ context.Context, _ *v1.ReadFileRequest, stream *connect.ServerStream[v1.ReadFileResponse]) error {
+	err := stream.Send(&v1.ReadFileResponse{Part: &v1.ReadFileResponse_Info{Info: &v1.FileInfo{Size: 4}}})
+	if err == nil {
+		err = stream.Send(&v1.ReadFileResponse{Part: &v1.ReadFileResponse_Data{Data: []byte("new")}})
+	}
+	if err == nil && s.last != nil {
+		err = stream.Send(s.last)
+	}
+	return err
+}
+
+// contract: A14
+func TestT44_AReadThatIsNotWhatItsSenderHashedFails(t *testing.T) {
+	for name, last := range map[string]*v1.ReadFileResponse{
+		"no summary":  nil,
+		"wrong count": {Part: &v1.ReadFileResponse_Summary{Summary: &v1.FileSummary{Bytes: 4}}},
+		"wrong sum":   {Part: &v1.ReadFileResponse_Summary{Summary: &v1.FileSummary{Bytes: 3, Sha256: strings.Repeat("0", 64)}}},
+	} {
+		_, handler := holdfastv1connect.NewFileServiceHandler(shortFiles{last: last})
+		server := httptest.NewServer(handler)
+		defer server.Close()
+		_, content, err := rpc.Dial(http.DefaultClient, server.URL, "").Files.ReadFile(t.Context(), holdfast.Caller{}, "sb-1", holdfast.ReadFile{Path: "/f"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = io.ReadAll(content)
+		if e := plain(t, err); e.Code != holdfast.Unavailable || e.Reason != holdfast.ReasonInterrupted {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if err := content.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAReaderThatHasEnoughIsNotHeldByALivingStream(t *testing.T) {
+	fake := clienttest.New()
+	sandbox := fake.Add(holdfast.SandboxReady).ID
+	services := dial(t, fake.Serve(t))
+	process, err := services.Processes.StartProcess(t.Context(), holdfast.Caller{}, sandbox, holdfast.StartProcess{Command: "cat"})
+	if err == nil {
+		_, err = services.Processes.WriteProcessInput(t.Context(), holdfast.Caller{}, sandbox, holdfast.ProcessInput{Process: process.ID, Offset: -1, Data: []byte("x")})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough, done := errors.New("enough"), make(chan error, 1)
+	go func() {
+		_, err := services.Processes.StreamProcessOutput(t.Context(), holdfast.Caller{}, sandbox, holdfast.ReadOutput{Process: process.ID, Follow: true},
+			func(holdfast.OutputChunk) error { return enough })
+		done <- err
+	}()
+	if err := receive(t, done); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
 	}
 }
 

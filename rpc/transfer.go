@@ -169,6 +169,8 @@ func (u *upload) end() error {
 	switch {
 	case err == nil && u.ended:
 		return io.EOF
+	case err == nil:
+		return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField, "the write ended after %d bytes without its summary", u.sum.bytes).With("field", "summary")
 	case connect.CodeOf(err) == connect.CodeInvalidArgument, connect.CodeOf(err) == connect.CodeResourceExhausted:
 		return holdfast.E(byWire(connect.CodeOf(err)).code, byWire(connect.CodeOf(err)).reason, "the write has a bad message after %d bytes: %v", u.sum.bytes, err)
 	}
