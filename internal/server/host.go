@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/hostagent"
@@ -87,5 +88,23 @@ func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
 	}
 	driver, err := runc.New(runc.Config{Directory: filepath.Join(s.config.DataDir, "runtime"), Binary: s.config.RuntimeBinary,
 		Guest: guest, Logger: s.config.Logger.With("party", "runtime")})
-	return driver, images{store}, err
+	if err != nil {
+		return nil, nil, err
+	}
+	s.onClose("network of the instances", func() error { return uninstall(driver) })
+	return driver, images{store}, nil
+}
+
+// uninstallFor bounds the removal of a host's bridge and rules.
+const uninstallFor = 10 * time.Second
+
+// uninstall takes the bridge and the rules off the host at a stop, unless
+// instances run on, which need them.
+func uninstall(driver *runc.Driver) error {
+	ctx, cancel := context.WithTimeout(context.Background(), uninstallFor)
+	defer cancel()
+	if err := driver.Uninstall(ctx); holdfast.CodeOf(err) != holdfast.FailedPrecondition {
+		return err
+	}
+	return nil
 }
