@@ -65,6 +65,9 @@ func TestLevelsAreJudgedByIncarnationAndGeneration(t *testing.T) {
 		bad(&l)
 		b.refused(l, holdfast.ReasonBadField)
 	}
+	if len(b.find(testInstance).records) != 1 {
+		t.Error("a refused level was recorded")
+	}
 	if b.get(holdfast.InstanceRunning).Generation != 5 || b.driver.booted(refOf(2)) != 1 {
 		t.Error("a refused level changed something")
 	}

@@ -112,6 +112,28 @@ func TestB2_FactsGoToTheFleetSignedUnderOneIDForOneEvent(t *testing.T) {
 	}
 }
 
+// contract: B2
+func TestB2_AFactsIDIsItsEventsWhoeverDerivesIt(t *testing.T) {
+	fact := holdfast.Observation{Instance: testInstance, Incarnation: 1, Generation: 3, State: holdfast.InstanceRunning, At: time.Unix(1, 0)}
+	again := fact
+	again.At, again.BootID = time.Unix(2, 0), "another"
+	if factID(fact) != factID(again) {
+		t.Error("one event has two ids")
+	}
+	for name, change := range map[string]func(*holdfast.Observation){
+		"state":       func(o *holdfast.Observation) { o.State = holdfast.InstanceExited },
+		"generation":  func(o *holdfast.Observation) { o.Generation = 4 },
+		"incarnation": func(o *holdfast.Observation) { o.Incarnation = 2 },
+		"instance":    func(o *holdfast.Observation) { o.Instance = "in-00000000000000000000000002" },
+	} {
+		other := fact
+		change(&other)
+		if factID(fact) == factID(other) {
+			t.Errorf("another %s is not another event", name)
+		}
+	}
+}
+
 // contract: C6: what ended while the agent was away is reported.
 func TestC6_WhatEndedMeanwhileIsReported(t *testing.T) {
 	url, got := receiver(t, func(posted) int { return http.StatusNoContent })
