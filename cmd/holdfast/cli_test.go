@@ -97,6 +97,7 @@ func TestA9_WhatIsGivenUpExits5AndPrintsTheRequestIDToKeep(t *testing.T) {
 	if r.code != 5 || r.stdout != "" || !strings.Contains(r.err, "next: it may have happened: run the same command again with --request-id keep-me\n") || strings.Count(r.err, "\n") != 2 {
 		t.Errorf("got %+v", r)
 	}
+	c = newCLI(t) // the first one's server still ends the call that was given up
 	c.fake.Before = func(context.Context, clienttest.Call) error {
 		return holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "no answer")
 	}
