@@ -254,6 +254,9 @@ func TestHostileSpoolIsReadOnlyAsFarAsItIsSound(t *testing.T) {
 		"record is another's": func(t *testing.T, dir string, _ holdfast.ProcessID) {
 			must(t, os.WriteFile(filepath.Join(dir, "record.json"), record("pr-00000000000000000000000000"), 0o600))
 		},
+		"record is padded": func(t *testing.T, dir string, id holdfast.ProcessID) {
+			must(t, os.WriteFile(filepath.Join(dir, "record.json"), append(record(id), bytes.Repeat([]byte(" "), spool.MaxRecord)...), 0o600))
+		},
 		"record is huge": func(t *testing.T, dir string, id holdfast.ProcessID) {
 			must(t, os.WriteFile(filepath.Join(dir, "record.json"), record(id), 0o600))
 			must(t, os.Truncate(filepath.Join(dir, "record.json"), 1<<40))
