@@ -469,15 +469,15 @@ func TestVersionCompletionAndHelp(t *testing.T) {
 }
 
 func TestDoctorSaysWhatIsMissingAndExits1OnlyForWhatIsNeeded(t *testing.T) {
-	gone := func() (string, error) { return "", os.ErrNotExist }
-	there := func() (string, error) { return "here", nil }
+	gone := func(context.Context) (string, error) { return "", os.ErrNotExist }
+	there := func(context.Context) (string, error) { return "here", nil }
 	for _, test := range []struct {
 		wanted string
 		code   int
 	}{{"runc", 1}, {"simulated", 0}} {
 		var out bytes.Buffer
 		a := &app{streams: streams{out: &out}, output: "json"}
-		err := a.doctor(test.wanted, examine(test.wanted, []probe{
+		err := a.doctor(test.wanted, examine(t.Context(), test.wanted, []probe{
 			{"a", []string{"runc"}, "apt-get install a", gone}, {"b", []string{"runc"}, "", there}, {"c", nil, "apt-get install c", gone},
 		}))
 		if code := exitFor(err); code != test.code {

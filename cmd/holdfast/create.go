@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +51,7 @@ call. The same command with that id is the same sandbox; without it, it is anoth
 
 func createSandbox(cmd *cobra.Command, a *app, in holdfast.CreateSandbox) error {
 	if cmd.Flags().Changed("ttl") && in.TTL < holdfast.MinTTL {
-		return usage("--ttl is %s; it must be between %s and %s", in.TTL, holdfast.MinTTL, time.Duration(holdfast.MaxTTL))
+		return usage("--ttl is %s; it must be between %s and %s", in.TTL, holdfast.MinTTL, holdfast.MaxTTL)
 	}
 	if cmd.Flags().Changed("request-id") {
 		if err := holdfast.CheckRequestID("--request-id", in.RequestID); err != nil {

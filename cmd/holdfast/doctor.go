@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type probe struct {
 	name     string
 	runtimes []string // which need it; none: an option
 	fix      string
-	look     func() (detail string, err error)
+	look     func(context.Context) (detail string, err error)
 }
 
 func newDoctorCommand(a *app) *cobra.Command {
@@ -39,11 +40,11 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Say what this machine can run, and which command installs what is missing",
 		Args:  exactly(),
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wanted != "runc" && wanted != "simulated" {
 				return usage("--runtime is runc or simulated, not %q", wanted)
 			}
-			return a.doctor(wanted, examine(wanted, probes(binary)))
+			return a.doctor(wanted, examine(cmd.Context(), wanted, probes(binary)))
 		},
 	}
 	cmd.Flags().StringVar(&wanted, "runtime", "runc", "the runtime to ask about: runc or simulated")
@@ -52,14 +53,14 @@ func newDoctorCommand(a *app) *cobra.Command {
 }
 
 // examine runs the probes and judges them for a runtime.
-func examine(wanted string, all []probe) []check {
+func examine(ctx context.Context, wanted string, all []probe) []check {
 	var checks []check
 	for _, p := range all {
 		c := check{Name: p.name, OK: true}
 		for _, r := range p.runtimes {
 			c.Needed = c.Needed || r == wanted
 		}
-		detail, err := p.look()
+		detail, err := p.look(ctx)
 		c.Detail = detail
 		if err != nil {
 			c.OK, c.Detail, c.Fix = false, oneLine(err.Error()), p.fix
@@ -103,20 +104,20 @@ func (a *app) doctor(wanted string, checks []check) error {
 func probes(binary string) []probe {
 	runc := []string{"runc"}
 	return []probe{
-		{"linux", runc, "use a Linux machine", func() (string, error) { return kernel() }},
+		{"linux", runc, "use a Linux machine", kernel},
 		{"root", runc, "run as root: sudo holdfast doctor", isRoot},
-		{"oci-runtime", runc, "apt-get install runc", func() (string, error) { return program(binary, "--version") }},
+		{"oci-runtime", runc, "apt-get install runc", says(binary)},
 		{"guest-agent", runc, "put holdfast-guest beside holdfast: make build", guestAgent},
 		{"busybox-static", runc, "apt-get install busybox-static", busybox},
 		{"cgroups", runc, "mount -t cgroup2 none /sys/fs/cgroup", cgroups},
 		{"overlayfs", runc, "modprobe overlay", overlay},
 		{"namespaces", runc, "use a kernel, or a container, that allows new network namespaces", namespaces},
 		{"nftables", runc, "modprobe nf_tables", netfilter},
-		{"mmdebstrap", nil, "apt-get install mmdebstrap", func() (string, error) { return program("mmdebstrap", "--version") }},
+		{"mmdebstrap", nil, "apt-get install mmdebstrap", says("mmdebstrap")},
 	}
 }
 
-func kernel() (string, error) {
+func kernel(context.Context) (string, error) {
 	if runtime.GOOS != "linux" {
 		return "", errors.New("containers need Linux, this is " + runtime.GOOS)
 	}
@@ -127,28 +128,30 @@ func kernel() (string, error) {
 	return "Linux " + unix.ByteSliceToString(name.Release[:]), nil
 }
 
-func isRoot() (string, error) {
+func isRoot(context.Context) (string, error) {
 	if id := os.Geteuid(); id != 0 {
 		return "", fmt.Errorf("this is user %d", id)
 	}
 	return "user 0", nil
 }
 
-// program runs a program that says which it is, and returns its first line.
-func program(name string, args ...string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("no program %s", name)
+// says asks a program for its version, and returns the first line of that.
+func says(name string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("no program %s", name)
+		}
+		said, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err != nil {
+			return "", fmt.Errorf("%s does not run: %w", path, err)
+		}
+		line, _, _ := strings.Cut(string(said), "\n")
+		return path + ": " + line, nil
 	}
-	said, err := exec.Command(path, args...).Output()
-	if err != nil {
-		return "", fmt.Errorf("%s does not run: %w", path, err)
-	}
-	line, _, _ := strings.Cut(string(said), "\n")
-	return path + ": " + line, nil
 }
 
-func guestAgent() (string, error) {
+func guestAgent(context.Context) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this program: %w", err)
@@ -160,7 +163,7 @@ func guestAgent() (string, error) {
 	return path, nil
 }
 
-func busybox() (string, error) {
+func busybox(context.Context) (string, error) {
 	for _, path := range []string{"/bin/busybox", "/usr/bin/busybox"} {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return path, nil
@@ -169,12 +172,12 @@ func busybox() (string, error) {
 	return "", errors.New("no busybox in /bin or /usr/bin: the image base is made of it")
 }
 
-func cgroups() (string, error) {
+func cgroups(context.Context) (string, error) {
 	var at unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &at); err != nil {
 		return "", fmt.Errorf("no control groups at /sys/fs/cgroup: %w", err)
 	}
-	if int64(at.Type) == unix.CGROUP2_SUPER_MAGIC {
+	if at.Type == unix.CGROUP2_SUPER_MAGIC {
 		return "version 2", nil
 	}
 	if _, err := os.Stat("/sys/fs/cgroup/memory"); err == nil {
@@ -185,7 +188,7 @@ func cgroups() (string, error) {
 
 // overlay asks for an overlay without layers, which a kernel that has the file
 // system refuses as incomplete, and one that has not as unknown.
-func overlay() (_ string, err error) {
+func overlay(context.Context) (_ string, err error) {
 	dir, err := os.MkdirTemp("", "holdfast-doctor-*")
 	if err != nil {
 		return "", fmt.Errorf("make a directory to probe: %w", err)
@@ -203,8 +206,8 @@ func overlay() (_ string, err error) {
 }
 
 // namespaces runs a program in namespaces of its own.
-func namespaces() (string, error) {
-	cmd := exec.Command("true")
+func namespaces(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("no process can be started in new namespaces: %w", err)
@@ -212,7 +215,7 @@ func namespaces() (string, error) {
 	return "network, mount, pid, ipc, uts", nil
 }
 
-func netfilter() (string, error) {
+func netfilter(context.Context) (string, error) {
 	tables, err := new(nftables.Conn).ListTables()
 	if err != nil {
 		return "", fmt.Errorf("the kernel's packet filter does not answer: %w", err)
