@@ -19,9 +19,10 @@ import (
 
 // command runs the OCI runtime.
 type command struct {
-	binary  string
-	root    string // of its state
-	timeout time.Duration
+	binary   string
+	root     string // of its state
+	timeout  time.Duration
+	patience time.Duration // with runs that a killed driver left behind
 }
 
 // container is what the OCI runtime says of one container.
@@ -162,7 +163,7 @@ func (c command) delete(ctx context.Context, id string) error {
 // endStrays waits for runs that a killed driver left behind, then ends them: a
 // create that goes on while its instance is being removed would come back after.
 func (c command) endStrays(ctx context.Context) error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(c.patience)
 	for wait := 2 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		strays, err := c.strays()
 		if err != nil || len(strays) == 0 {
@@ -174,7 +175,7 @@ func (c command) endStrays(ctx context.Context) error {
 					return fmt.Errorf("ending a stray %s (process %d): %w", c.binary, pid, err)
 				}
 			}
-			deadline = time.Now().Add(5 * time.Second)
+			deadline = time.Now().Add(c.patience)
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,10 +24,17 @@ type victim struct {
 	Verbs  []string // "prepare", "start", "suspend", "resume", "stop"
 }
 
-const victimVariable = "HOLDFAST_RUNC_VICTIM"
+const (
+	victimVariable = "HOLDFAST_RUNC_VICTIM"
+	lingering      = "linger" // the process does nothing until its input ends
+)
 
 // beVictim is the main function of that process.
 func beVictim(text string) error {
+	if text == lingering {
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	}
 	var v victim
 	if err := json.Unmarshal([]byte(text), &v); err != nil {
 		return err
@@ -223,4 +231,44 @@ func TestT49_AHostsRebootBootsNothingAgain(t *testing.T) {
 		t.Errorf("what never ran: %v", err)
 	}
 	ask(t, again, ready, "nonce")
+}
+
+// A create that outlives its driver ends before its remains are looked at: it
+// would otherwise come back after them.
+func TestOpenWaitsForWhatAKilledDriverLeftRunning(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "oci")
+	for _, patience := range []time.Duration{time.Minute, 50 * time.Millisecond} {
+		stray := exec.Command(os.Args[0], "--root", root, "create")
+		stray.Env = append(os.Environ(), victimVariable+"="+lingering)
+		input, err := stray.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stray.Start(); err != nil {
+			t.Fatal(err)
+		}
+		reaped := make(chan error, 1)
+		go func() { reaped <- stray.Wait() }()
+		c := command{binary: "runc", root: root, patience: patience}
+		found, err := c.strays()
+		if err != nil || !slices.Equal(found, []int{stray.Process.Pid}) {
+			t.Fatalf("strays: %v, %v", found, err)
+		}
+		if patience == time.Minute {
+			over, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := c.endStrays(over); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("it did not wait: %v", err)
+			}
+			cancel()
+			if err := input.Close(); err != nil { // it ends by itself
+				t.Fatal(err)
+			}
+		}
+		if err := c.endStrays(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-reaped; (err == nil) != (patience == time.Minute) {
+			t.Errorf("with patience %v it ended with %v", patience, err)
+		}
+	}
 }

@@ -129,6 +129,15 @@ func TestNeighboursReachNeitherEachOtherNorTheHost(t *testing.T) {
 	}
 	server := addressOf(t, d, b) + ":7000"
 	until(t, func() bool { return reach("", server) == nil })
+	for index := range d.network.used {
+		link, err := netlink.LinkByName(d.network.link(index))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port, err := netlink.LinkGetProtinfo(link); err != nil || !port.Isolated {
+			t.Errorf("the port of a guest is not isolated, the firewall alone keeps neighbours apart: %v", err)
+		}
+	}
 
 	for what, address := range map[string]string{
 		"a neighbour":                       server,
@@ -320,7 +329,7 @@ func TestHostileGuestsAreRefused(t *testing.T) {
 	d := newTestDriver(t)
 	opened(t, d)
 	b := started(t, d, testBundle(t, testRoot(t), holdfast.EgressNone))
-	for _, request := range []string{"mount", "unshare", "mknod", "packet", "replace-console", "write-console", "write-guest",
+	for _, request := range []string{"mount", "unshare", "clone", "mknod", "packet", "replace-console", "write-console", "write-guest",
 		"sh echo x > /proc/sys/kernel/panic", "sh echo c > /proc/sysrq-trigger", "sh cat /sys/firmware/* | grep .", "sh rm /run/holdfast/spool/console",
 		"sh mv /run/holdfast/spool /run/holdfast/other"} {
 		if got := ask(t, d, b, request); !strings.HasPrefix(got, "error") {

@@ -98,7 +98,7 @@ func New(config Config) (*Driver, error) {
 	sum := sha256.Sum256([]byte(directory))
 	name := hex.EncodeToString(sum[:4])
 	d := &Driver{config: config, name: name}
-	d.oci = command{binary: config.Binary, root: filepath.Join(d.runDirectory(), "oci"), timeout: config.CommandTimeout}
+	d.oci = command{binary: config.Binary, root: filepath.Join(d.runDirectory(), "oci"), timeout: config.CommandTimeout, patience: strayPatience}
 	d.cgroups = cgroups{parent: "/holdfast-" + name, timeout: config.KillTimeout}
 	d.network = newNetwork(name, config.Directory)
 	return d, nil
@@ -210,6 +210,9 @@ func (d *Driver) readyRunDirectory(ctx context.Context) error {
 	}
 	return os.WriteFile(mark, boot, 0o600)
 }
+
+// strayPatience is how long a create that a killed driver began may take to end.
+const strayPatience = 5 * time.Second
 
 // lockPatience is how long a lock is awaited: a process that was killed while it
 // started another leaves the lock to that one's first moments.
