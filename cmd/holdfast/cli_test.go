@@ -218,7 +218,7 @@ func TestExecStreamsApartAndExitsWithTheRemoteCode(t *testing.T) {
 	c.run(t, "sandbox", "exec", id, "--", "err", "oops").want(t, 0, "", "oops\n")
 	c.run(t, "sandbox", "exec", id, "--", "exit", "42").want(t, 42, "", "")
 	c.run(t, "sandbox", "exec", id, "--", "nope").want(t, 1, "",
-		"error: nope: no such command (FAILED_PRECONDITION NO_SUCH_COMMAND)\nnext: look at the sandbox: holdfast sandbox get sb-ID\n")
+		"error: nope: no such command (FAILED_PRECONDITION NO_SUCH_COMMAND)\nnext: correct the command, or use an environment that has it\n")
 	c.in = strings.NewReader("some input")
 	c.run(t, "sandbox", "exec", id, "--", "cat").want(t, 0, "some input", "")
 	c.in = strings.NewReader("a terminal's")

@@ -97,14 +97,18 @@ func repeatHint(e *client.IncompleteError) string {
 // hint says what to do about an error of the API (contract: A8).
 func (a *app) hint(e *holdfast.Error) string {
 	look := "look at the sandbox: holdfast sandbox get " + orWord(e.Resource, "ID")
+	switch e.Reason {
+	case holdfast.ReasonNoSuchFile, holdfast.ReasonNotAFile, holdfast.ReasonNotADirectory, holdfast.ReasonFileExists, holdfast.ReasonNotEmpty:
+		return "list the directory: holdfast sandbox ls ID PATH"
+	case holdfast.ReasonNoSuchCommand:
+		return "correct the command, or use an environment that has it"
+	case holdfast.ReasonNoSuchImage:
+		return `use "base" or "debian", which always exist`
+	case holdfast.ReasonCreateFailed:
+		return "see why: holdfast sandbox logs " + orWord(e.Resource, "ID") + "; then create another"
+	}
 	switch e.Code {
 	case holdfast.NotFound:
-		switch e.Reason {
-		case holdfast.ReasonNoSuchFile:
-			return "list the directory: holdfast sandbox ls ID PATH"
-		case holdfast.ReasonNoSuchImage:
-			return `"base" and "debian" always exist`
-		}
 		return "list what there is: holdfast sandbox list --all"
 	case holdfast.Unauthenticated, holdfast.PermissionDenied:
 		return "give a key with --api-key or HOLDFAST_API_KEY, or run this where " + a.adminKeyFile() + " can be read"
@@ -119,9 +123,6 @@ func (a *app) hint(e *holdfast.Error) string {
 	case holdfast.InvalidArgument, holdfast.OutOfRange:
 		return "correct " + orWord(e.Details["field"], "the input") + ", then run this again"
 	case holdfast.FailedPrecondition:
-		if e.Reason == holdfast.ReasonCreateFailed {
-			return "see why: holdfast sandbox logs " + orWord(e.Resource, "ID") + "; then create another"
-		}
 		return look
 	case holdfast.Unimplemented:
 		return "see what this server can do: holdfast doctor on its machine, holdfast version here and there"
