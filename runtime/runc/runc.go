@@ -38,7 +38,7 @@ type Config struct {
 
 	CommandTimeout time.Duration // of one run of Binary; default 60 s
 	KillTimeout    time.Duration // until killed processes must be gone; default 10 s
-	ConsoleKept    int64         // bytes of a console that stay readable; default 1 MiB
+	ConsoleKept    int64         // bytes of a console that stay readable; default 16 MiB, as many as package spool reads
 	Logger         *slog.Logger  // default: slog.Default
 }
 
@@ -56,7 +56,7 @@ func (c Config) withDefaults() Config {
 		c.KillTimeout = 10 * time.Second
 	}
 	if c.ConsoleKept == 0 {
-		c.ConsoleKept = 1 << 20
+		c.ConsoleKept = 16 << 20
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
