@@ -153,11 +153,15 @@ func TestFullDiskIsSaidAndLeavesNothing(t *testing.T) {
 
 // Bad input: each a clear code, at once, and nothing touched.
 func TestBadPathsAreRefusedClearly(t *testing.T) {
-	a, dir := start(t, nil), t.TempDir()
-	at := func(name string) string { return filepath.Join(dir, name) }
+	// Below a directory of the test's own: were a check missing, some of these
+	// calls would change the machine.
+	dir := t.TempDir()
+	a := start(t, func(c *guestagent.Config) { c.Root, c.Executor = dir, guestagent.NewSimulatedExecutor(nil) })
+	at := func(name string) string { return "/" + name }
+	on := func(name string) string { return filepath.Join(dir, name) }
 	a.write(t, holdfast.WriteFile{Path: at("file")}, "content")
-	if err := errors.Join(unix.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("dir"), 0o755), os.WriteFile(at("dir/inner"), nil, 0o600),
-		os.Symlink("loop", at("loop")), unix.Mknod(at("device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5)))); err != nil {
+	if err := errors.Join(unix.Mkfifo(on("pipe"), 0o600), os.Mkdir(on("dir"), 0o755), os.WriteFile(on("dir/inner"), nil, 0o600),
+		os.Symlink("loop", on("loop")), unix.Mknod(on("device"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5)))); err != nil {
 		t.Fatal(err)
 	}
 	read := func(path string) error {
@@ -202,7 +206,6 @@ func TestBadPathsAreRefusedClearly(t *testing.T) {
 		{at("dir"), []func(string) error{read, write, add}, holdfast.FailedPrecondition, holdfast.ReasonNotAFile},
 		{at("pipe"), []func(string) error{read, write, add}, holdfast.FailedPrecondition, holdfast.ReasonNotAFile},
 		{at("device"), []func(string) error{read, write, add}, holdfast.FailedPrecondition, holdfast.ReasonNotAFile},
-		{"/dev/zero", []func(string) error{read, write, add}, holdfast.FailedPrecondition, holdfast.ReasonNotAFile},
 		{"/", []func(string) error{read, write, add}, holdfast.FailedPrecondition, holdfast.ReasonNotAFile},
 		{"/", []func(string) error{remove, removeAll}, holdfast.InvalidArgument, holdfast.ReasonBadField},
 		{at("file"), []func(string) error{list, makeDir, watch}, holdfast.FailedPrecondition, holdfast.ReasonNotADirectory},

@@ -86,7 +86,7 @@ func TestWaitReturnsOnlyOnceAllThatTheProcessWroteIsKept(t *testing.T) {
 	}
 	close(out.gate)
 	if got := <-code; got != 5 || out.size() != len("first\n")+60000 {
-		t.Errorf("exit code %d, %d bytes", got, out.size())
+		t.Errorf("exit code %d, %d bytes: %.40q", got, out.size(), out.data.String())
 	}
 	select {
 	case <-out.closed:
@@ -98,11 +98,11 @@ func TestWaitReturnsOnlyOnceAllThatTheProcessWroteIsKept(t *testing.T) {
 // A child that writes faster than the disk takes does not keep the end back.
 func TestWaitDoesNotFollowAChildThatNeverStopsWriting(t *testing.T) {
 	out := newKeeper()
-	out.slow = 2 * time.Millisecond
+	out.slow = 25 * time.Millisecond
 	close(out.gate)
 	child := startScript(t, `yes & read go; exit 6`, out)
 	defer killSession(t, child.PID())
-	eventually(t, "it is in full flow", func() bool { return out.size() > 1<<20 })
+	eventually(t, "it is in full flow", func() bool { return out.size() > 1<<18 })
 	if _, err := child.WriteInput(t.Context(), []byte("go\n")); err != nil {
 		t.Fatal(err)
 	}
