@@ -120,6 +120,7 @@ func tracked(t *testing.T, root string) []string {
 // sleepers may call time.Sleep, each because the system offers no signal for
 // what it waits for.
 var sleepers = map[string]string{
+	"guestagent/system_test.go":       "stands for a disk that takes its time; nothing waits by it",
 	"guestagent/main_test.go":         "a bounded look at /proc: nothing tells when another process became a zombie",
 	"cmd/holdfast-guest/main_test.go": "a bounded look at a process that is not the test's own child",
 	"rpc/guest/guest_test.go":         "a bounded look at what the other side of a cut connection did",
