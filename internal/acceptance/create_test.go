@@ -96,6 +96,10 @@ func TestA6_SIGKILLAtAnyMomentOfACreate(t *testing.T) {
 			t.Fatalf("killed after %d ms: %d containers of %d sandboxes\n%s", ms, n, len(s.made), s.Log())
 		}
 		s.wantOutput(sb.ID, "echo alive", "alive")
+		if _, err := s.client.DeleteSandbox(t.Context(), holdfast.MutateSandbox{ID: sb.ID}); err != nil {
+			t.Fatal(err)
+		}
+		s.made = s.made[:1] // the warm one
 	}
 }
 

@@ -1,6 +1,8 @@
 package acceptance
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,8 +47,21 @@ func (s *system) guestPID(id holdfast.SandboxID) int {
 // killInstance kills PID 1 of a sandbox, as a crash in it would.
 func (s *system) killInstance(id holdfast.SandboxID) {
 	s.t.Helper()
-	if err := syscall.Kill(s.guestPID(id), syscall.SIGKILL); err != nil {
-		s.t.Fatal(err)
+	killPID(s.t, s.guestPID(id))
+}
+
+// killPID kills a process and waits until it is gone, or waits for its parent.
+func killPID(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	dead := func() bool {
+		raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err != nil || strings.Contains(string(raw), ") Z ")
+	}
+	if !testenv.Eventually(5*time.Second, dead) {
+		t.Fatalf("process %d lives on", pid)
 	}
 }
 
@@ -171,12 +186,7 @@ func TestC6_T49_AHostWhoseRuntimeStateIsWipedBootsNothingAgain(t *testing.T) {
 	sb := s.create("r1")
 	pid := s.guestPID(sb.ID)
 	s.Kill()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if !testenv.Eventually(5*time.Second, func() bool { return syscall.Kill(pid, 0) != nil }) {
-		t.Fatal("PID 1 lives on")
-	}
+	killPID(t, pid)
 	s.wipeRuntimeState()
 	s.Start()
 	s.awaitState(sb.ID, holdfast.SandboxFailed, 20*time.Second)
@@ -189,19 +199,26 @@ func TestC6_T49_AHostWhoseRuntimeStateIsWipedBootsNothingAgain(t *testing.T) {
 	}
 }
 
-// wipeRuntimeState does what a reboot does to what is kept in /run.
+// wipeRuntimeState does what a reboot does to what this server keeps in /run.
 func (s *system) wipeRuntimeState() {
 	s.t.Helper()
-	states, err := filepath.Glob("/run/holdfast/*")
+	sum := sha256.Sum256([]byte(filepath.Join(s.DataDir, "runtime")))
+	dir := "/run/holdfast/" + hex.EncodeToString(sum[:4])
+	if _, err := os.Stat(dir); err != nil {
+		s.t.Fatalf("the runtime's state is not where it is looked for: %v", err)
+	}
+	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, dir := range states {
-		if err := exec.Command("sh", "-c", "grep -o ' "+dir+"/[^ ]*' /proc/self/mountinfo | sort -r | xargs -r umount -l").Run(); err != nil {
-			s.t.Logf("umount under %s: %v", dir, err)
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
+			if err := syscall.Unmount(fields[4], syscall.MNT_DETACH); err != nil {
+				s.t.Fatal(err)
+			}
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			s.t.Fatal(err)
-		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		s.t.Fatal(err)
 	}
 }

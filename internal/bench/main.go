@@ -5,10 +5,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -24,11 +26,29 @@ func main() {
 	rounds := flag.Int("rounds", 5, "measurements of each figure; the median is shown")
 	binaries := flag.String("bin", "bin", "directory of holdfast and holdfast-guest")
 	only := flag.String("only", "", "one of: control, runc, idle")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.Parse()
-	if err := run(*rounds, *binaries, *only); err != nil {
+	if err := profiled(*profile, func() error { return run(*rounds, *binaries, *only) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// profiled runs work, recording where its time goes if a file is named.
+func profiled(path string, work func() error) (err error) {
+	if path == "" {
+		return work()
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return work()
 }
 
 func run(rounds int, binaries, only string) error {

@@ -129,7 +129,7 @@ func takeCensus() (census, error) {
 			c["mount"] = append(c["mount"], fields[4])
 		}
 	}
-	for kind, pattern := range map[string]string{"cgroup": "/sys/fs/cgroup/*/holdfast/*/in-*", "runtime directory": "/run/holdfast/*/*/in-*"} {
+	for kind, pattern := range map[string]string{"cgroup": "/sys/fs/cgroup/*/holdfast-*", "runtime directory": "/run/holdfast/*"} {
 		if c[kind], err = filepath.Glob(pattern); err != nil {
 			return nil, err
 		}

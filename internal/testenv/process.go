@@ -41,8 +41,13 @@ type Process struct {
 // and waits until it takes calls. It is stopped when the test ends.
 func Serve(t testing.TB, name, dataDir string, args ...string) *Process {
 	t.Helper()
+	return ServeAt(t, name, dataDir, FreeAddress(t), args...)
+}
+
+// ServeAt is Serve at a known address.
+func ServeAt(t testing.TB, name, dataDir, listen string, args ...string) *Process {
+	t.Helper()
 	p := &Process{t: t, Name: name, DataDir: dataDir}
-	listen := freeAddress(t)
 	p.URL = "http://" + listen
 	p.args = append([]string{"serve", "--data-dir", dataDir, "--listen", listen}, args...)
 	t.Cleanup(p.Stop)
@@ -50,8 +55,8 @@ func Serve(t testing.TB, name, dataDir string, args ...string) *Process {
 	return p
 }
 
-// freeAddress is a loopback address that nobody listens at just now.
-func freeAddress(t testing.TB) string {
+// FreeAddress is a loopback address that nobody listens at just now.
+func FreeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -203,6 +208,21 @@ func (p *Process) Get(ctx context.Context, path string) (int, string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	return do(req)
+}
+
+// Post posts JSON to a URL as curl would, without credentials.
+func Post(t testing.TB, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return do(req)
+}
+
+func do(req *http.Request) (int, string) {
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return 0, err.Error()
