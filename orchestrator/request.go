@@ -136,7 +136,7 @@ func lookUp(ctx context.Context, tx store.Tx, key requestKey, f fingerprint) (re
 	if fields := recorded.differs(f); len(fields) > 0 {
 		list := strings.Join(fields, ", ")
 		return "", false, holdfast.E(holdfast.AlreadyExists, holdfast.ReasonRequestReused,
-			"request id %q was used before with other input: %s differ; use a new request id for another resource", key.id, list).
+			"request id %q was used before with other input, different in: %s", key.id, list).
 			On(resource).With("fields", list)
 	}
 	return resource, true, nil

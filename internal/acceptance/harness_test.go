@@ -137,3 +137,5 @@ func wantCode(t *testing.T, what string, err error, code holdfast.Code, reason h
 		t.Errorf("%s: got %v (%s %s), want %s %s", what, err, holdfast.CodeOf(err), holdfast.ReasonOf(err), code, reason)
 	}
 }
+
+func listAll() holdfast.ListSandboxes { return holdfast.ListSandboxes{PageSize: holdfast.MaxPageSize} }
