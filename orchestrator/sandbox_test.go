@@ -447,3 +447,29 @@ func TestAPanickingAttemptGivesItsClaimBack(t *testing.T) {
 	h.fleet.script(nil)
 	h.mustCreate("r1")
 }
+
+// contract: A5
+func TestA5_ReadingNeverMovesWorkAlong(t *testing.T) {
+	h := newHarness(t)
+	sb := h.pendingCreate("r1")
+	before := h.get(sb.ID)
+	calls := len(h.fleet.levels())
+	for range 3 {
+		if _, err := h.ListSandboxes(t.Context(), alice, holdfast.ListSandboxes{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.ListOperations(t.Context(), alice, holdfast.ListOperations{Resource: string(sb.ID)}); err != nil {
+			t.Fatal(err)
+		}
+		after := h.get(sb.ID)
+		if after.State != before.State || after.Operation.Attempts != before.Operation.Attempts || !after.UpdatedAt.Equal(before.UpdatedAt) {
+			t.Fatalf("reading changed %+v into %+v", before, after)
+		}
+	}
+	if n := len(h.fleet.levels()); n != calls {
+		t.Fatalf("reading issued %d levels", n-calls)
+	}
+	if op := before.Operation; op.Claim != nil || op.LastError == nil || op.Since.IsZero() || op.Next == "" || op.Attempts != 1 {
+		t.Fatalf("the operation does not explain itself: %+v", op)
+	}
+}
