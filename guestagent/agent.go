@@ -21,7 +21,10 @@ type Config struct {
 	Spool    string // directory for records and output; outside what checkpoints capture
 	Limits   spool.Limits
 	Executor Executor
-	Root     string           // of the files; "" is "/", the instance's own
+	Root     string // of the files; "" is "/", the instance's own
+	// Late makes the directories of Spool and Root when they are first needed, for
+	// a simulation of many guests that mostly do nothing.
+	Late     bool
 	Notifier *spool.Notifier  // wakes those who follow output; nil: they poll
 	Clock    func() time.Time // nil: time.Now
 	// HTTP reaches the host agent's gateway for the call home, and Telemetry for
@@ -61,7 +64,7 @@ func New(c Config) (*Agent, error) {
 	if c.TelemetryEvery == 0 {
 		c.TelemetryEvery = 10 * time.Second
 	}
-	root, err := newFileSystem(c.Root)
+	root, err := newFileSystem(c.Root, c.Late)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +128,12 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 func (a *Agent) setUp(ctx context.Context) *holdfast.Failure {
-	writer, err := spool.NewWriter(a.config.Spool, a.config.Limits)
-	a.processes.writer = writer
+	var err error
+	if a.config.Late {
+		a.processes.writer = spool.LateWriter(a.config.Spool, a.config.Limits)
+	} else {
+		a.processes.writer, err = spool.NewWriter(a.config.Spool, a.config.Limits)
+	}
 	if err == nil && a.config.Setup != nil {
 		err = a.config.Setup(ctx)
 	}

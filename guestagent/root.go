@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -18,13 +19,17 @@ import (
 // simulation, those below a directory, which no link leads out of. Every change
 // is made relative to an open directory, so that it happens where it was checked.
 type fileSystem struct {
-	root string
-	fd   *os.File // of root; nil where that is "/"
+	mu     sync.Mutex
+	root   string
+	fd     *os.File // of root; nil where that is "/", or not made yet
+	closed bool
 }
 
-func newFileSystem(root string) (*fileSystem, error) {
+// newFileSystem offers what is below root. Late, root is made and opened by the
+// first use; nothing reads its name before.
+func newFileSystem(root string, late bool) (*fileSystem, error) {
 	root = filepath.Clean(root)
-	if root == "/" {
+	if root == "/" || late {
 		return &fileSystem{root: root}, nil
 	}
 	root, err := filepath.EvalSymlinks(root)
@@ -38,7 +43,36 @@ func newFileSystem(root string) (*fileSystem, error) {
 	return &fileSystem{root: root, fd: fd}, nil
 }
 
+// base is root's descriptor; nil where root is "/".
+func (f *fileSystem) base() (*os.File, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.root == "/" {
+		return nil, nil
+	}
+	if f.closed {
+		return nil, fmt.Errorf("the root of the files: %w", os.ErrClosed) // never the host's own root instead
+	}
+	if f.fd != nil {
+		return f.fd, nil
+	}
+	err := os.MkdirAll(f.root, 0o755)
+	if err == nil {
+		f.root, err = filepath.EvalSymlinks(f.root)
+	}
+	if err == nil {
+		f.fd, err = os.Open(f.root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the root of the files: %w", err)
+	}
+	return f.fd, nil
+}
+
 func (f *fileSystem) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
 	if f.fd == nil {
 		return nil
 	}
@@ -47,19 +81,22 @@ func (f *fileSystem) close() error {
 
 // open opens path, following links as the instance would.
 func (f *fileSystem) open(path string, flags int, mode uint32) (*os.File, error) {
+	base, err := f.base()
+	if err != nil {
+		return nil, err
+	}
 	var fd int
-	var err error
 	for {
-		if f.fd == nil {
+		if base == nil {
 			fd, err = unix.Open(path, flags|unix.O_CLOEXEC, mode)
 		} else {
 			how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: unix.RESOLVE_IN_ROOT}
-			fd, err = unix.Openat2(int(f.fd.Fd()), path, &how)
+			fd, err = unix.Openat2(int(base.Fd()), path, &how)
 		}
 		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			break
 		}
-		if f.fd == nil && errors.Is(err, unix.EAGAIN) {
+		if base == nil && errors.Is(err, unix.EAGAIN) {
 			break // a lease; a renamed parent is what openat2 means by it
 		}
 	}

@@ -27,6 +27,7 @@ type Agent struct {
 	who          identity
 	bootID       string
 	lock         *os.File
+	places       places
 	store        records
 	capabilities runtime.Capabilities
 	images       *preparations
@@ -93,7 +94,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	life, end := context.WithCancel(context.Background())
 	a := &Agent{
 		config: config, log: config.Logger.With("host", who.ID), who: who, bootID: bootID, lock: lock,
-		store:        records{root: filepath.Join(config.Directory, "instances"), hook: config.hook},
+		places:       places{root: filepath.Join(config.Directory, "instances")},
 		capabilities: config.Driver.Capabilities(),
 		images:       &preparations{images: config.Images, base: life, running: map[string]*preparation{}},
 		notifier:     notifier,
@@ -101,6 +102,11 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 		machines: map[holdfast.InstanceID]*machine{},
 		reports:  make(chan struct{}, reportsAtOnce),
 		orphans:  orphans{since: map[holdfast.InstanceRef]time.Time{}},
+	}
+	a.store = recordFiles{places: a.places, hook: config.hook}
+	if config.Volatile {
+		a.places.root = filepath.Join(config.Directory, "volatile") // apart: it is emptied at every start
+		a.store = memory{places: a.places, since: config.Clock(), hook: config.hook}
 	}
 	a.gateway = newGateway(a)
 	if config.Fleet.URL != "" {

@@ -57,9 +57,13 @@ type Timing struct {
 
 // Config is what an agent is made of.
 type Config struct {
-	Directory  string // of this host's instances, durable; locked while the agent lives
-	Driver     runtime.Driver
-	Images     Images
+	Directory string // of this host's instances, durable; locked while the agent lives
+	Driver    runtime.Driver
+	Images    Images
+	// Volatile says that the instances live in this process's memory and die with
+	// it, as the simulated runtime's do. Their records are then kept there too, and
+	// what an earlier process began is answered as lost.
+	Volatile   bool
 	ClusterID  string
 	ClusterKey []byte // guests' secrets are derived from it (contract: B8)
 

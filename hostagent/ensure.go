@@ -57,7 +57,11 @@ func (m *machine) accept(level holdfast.Level) (*attempt, error) {
 	if r, ok := m.records[level.Incarnation]; ok {
 		known = &r
 	}
-	j, err := judge(level, known, m.newest(), a.config.Clock(), a.config.Timing.LevelTooOld)
+	now := a.config.Clock()
+	j, err := judge(level, known, m.newest(), now, a.config.Timing.LevelTooOld)
+	if err == nil && known == nil && !a.store.knowsAll(level.PlacedAt) {
+		j, err = judgeForgotten(level, j, now)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -132,12 +132,12 @@ func TestEveryDesiredStateIsReachedFromEveryOther(t *testing.T) {
 	if w.phase(refOf(1)) != runtime.PhaseAbsent {
 		t.Error("EXITED, yet the runtime still has it")
 	}
-	if _, err := os.Stat(filepath.Join(b.store.spool(refOf(1)), "console")); err != nil {
+	if _, err := os.Stat(filepath.Join(b.places.spool(refOf(1)), "console")); err != nil {
 		t.Errorf("the output did not survive: %v", err)
 	}
 	b.ensure(b.level(1, 6, holdfast.DesiredRunning), holdfast.InstanceExited)
 	b.ensure(b.level(1, 7, holdfast.DesiredAbsent), holdfast.InstanceAbsent)
-	entries, err := os.ReadDir(b.store.directory(refOf(1)))
+	entries, err := os.ReadDir(b.places.directory(refOf(1)))
 	must(t, err, "read the directory")
 	if len(entries) != 1 || entries[0].Name() != recordFile {
 		t.Errorf("more than a tombstone is left: %v", entries)

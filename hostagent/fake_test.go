@@ -133,6 +133,9 @@ func (d *driver) Prepare(ctx context.Context, b runtime.Bundle) error {
 		if d.instances[b.Ref] == nil {
 			d.instances[b.Ref] = &body{phase: runtime.PhasePrepared, ready: d.readyFrom, failure: d.failing, ended: make(chan struct{}), bundle: b}
 		}
+		if err := os.MkdirAll(b.Spool, 0o700); err != nil {
+			return err
+		}
 		return os.WriteFile(filepath.Join(b.Spool, "console"), []byte("booting "+string(b.Ref.Instance)+"\n"), 0o600)
 	})
 }

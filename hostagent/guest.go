@@ -32,7 +32,7 @@ func (a *Agent) Guest(_ context.Context, ref holdfast.InstanceRef) (holdfast.Gue
 		return holdfast.Guest{}, unknown(ref.Instance)
 	}
 	b := boot{machine: m, ref: ref}
-	b.spool = spool.Open(a.store.spool(ref), spool.Options{Notifier: a.notifier, Alive: b.alive})
+	b.spool = spool.Open(a.places.spool(ref), spool.Options{Notifier: a.notifier, Alive: b.alive})
 	return holdfast.Guest{Processes: processes{b}, Files: files{b}, Log: b.log, Status: b.status}, nil
 }
 
@@ -82,7 +82,7 @@ func (b boot) status(ctx context.Context) (holdfast.GuestStatus, error) {
 
 // tail is the end of an incarnation's console, for its failure; at most 4 KiB.
 func (a *Agent) tail(ref holdfast.InstanceRef) string {
-	raw, err := spool.ConsoleFile{Path: consolePath(a.store.spool(ref))}.Tail(maxMessage)
+	raw, err := spool.ConsoleFile{Path: consolePath(a.places.spool(ref))}.Tail(maxMessage)
 	if err != nil {
 		a.log.Warn("the console cannot be read", "instance", ref.Instance, "incarnation", ref.Incarnation, "error", err)
 	}

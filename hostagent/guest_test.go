@@ -14,7 +14,7 @@ import (
 // write is what a guest leaves in its spool.
 func (b *bench) write(process holdfast.Process, output string) {
 	b.t.Helper()
-	writer, err := spool.NewWriter(b.store.spool(refOf(1)), spool.Limits{})
+	writer, err := spool.NewWriter(b.places.spool(refOf(1)), spool.Limits{})
 	must(b.t, err, "open the spool")
 	log, err := writer.Begin(process)
 	must(b.t, err, "begin")

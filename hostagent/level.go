@@ -126,6 +126,25 @@ func judgeUnknown(l holdfast.Level, now time.Time, tooOld time.Duration) (judgem
 	return judgement{record: next, changed: true}, nil
 }
 
+// judgeForgotten decides on an incarnation that an earlier process, whose records
+// died with it, may have begun: it is never begun here (trap T49). The first
+// level of all, a create's, is sent back for another incarnation; any other finds
+// the instance lost. What only ends is as for an unknown one.
+func judgeForgotten(l holdfast.Level, unknown judgement, now time.Time) (judgement, error) {
+	switch {
+	case !boots(l.Desired):
+		return unknown, nil
+	case l.Generation == 1:
+		return judgement{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonTooOld,
+			"incarnation %d of %s was placed before this host's memory begins; raise the incarnation", l.Incarnation, l.Instance).
+			On(string(l.Instance))
+	}
+	lost := unknown.record
+	lost.State, lost.Started, lost.EndedAt = holdfast.InstanceExited, true, now
+	lost.Failure = &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the host restarted; what ran in its memory is gone"}
+	return judgement{record: lost, changed: true}, nil
+}
+
 func specMissing(l holdfast.Level) error {
 	return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField,
 		"incarnation %d of %s was never seen here, so the level needs its spec", l.Incarnation, l.Instance).

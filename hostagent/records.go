@@ -13,27 +13,43 @@ import (
 	"github.com/holdfast-dev/holdfast"
 )
 
-// records keeps one file per incarnation, beside the incarnation's own files:
-// DIRECTORY/instances/INSTANCE/INCARNATION/record.json.
-type records struct {
+// records is where an agent keeps what it knows of incarnations.
+type records interface {
+	// save puts a record where a later process finds it; synced, also a later boot
+	// of the machine. An error leaves either record.
+	save(r record, sync bool) error
+	// load reads every record at a start.
+	load(now time.Time, bootID string) ([]loaded, error)
+	// knowsAll reports whether a boot that was placed then, and of which nothing is
+	// recorded, has never been begun here.
+	knowsAll(placed time.Time) bool
+}
+
+// places is where an incarnation's own files are: DIRECTORY/instances/INSTANCE/INCARNATION.
+type places struct {
 	root string // DIRECTORY/instances
+}
+
+// recordFiles keeps one file per incarnation, beside its own files.
+type recordFiles struct {
+	places
 	hook func(point string) error
 }
 
 const recordFile = "record.json"
 
-func (s records) directory(ref holdfast.InstanceRef) string {
+func (s recordFiles) knowsAll(time.Time) bool { return true }
+
+func (s places) directory(ref holdfast.InstanceRef) string {
 	return filepath.Join(s.root, string(ref.Instance), strconv.FormatInt(ref.Incarnation, 10))
 }
 
 // spool is where the guest's output goes.
-func (s records) spool(ref holdfast.InstanceRef) string {
+func (s places) spool(ref holdfast.InstanceRef) string {
 	return filepath.Join(s.directory(ref), "spool")
 }
 
-// save puts a record where a later process finds it; synced, also a later boot
-// of the machine. An error leaves either record.
-func (s records) save(r record, sync bool) error {
+func (s recordFiles) save(r record, sync bool) error {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode the record: %w", err)
@@ -66,7 +82,7 @@ func outlives(before, after record, survivesHost bool) bool {
 }
 
 // empty removes all of an incarnation's files but its record.
-func (s records) empty(ref holdfast.InstanceRef) error {
+func (s places) empty(ref holdfast.InstanceRef) error {
 	dir := s.directory(ref)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +98,7 @@ func (s records) empty(ref holdfast.InstanceRef) error {
 }
 
 // purge forgets an incarnation: its record too.
-func (s records) purge(ref holdfast.InstanceRef) error {
+func (s places) purge(ref holdfast.InstanceRef) error {
 	if err := os.RemoveAll(s.directory(ref)); err != nil {
 		return err
 	}
@@ -103,7 +119,7 @@ type loaded struct {
 // load reads every record. One that cannot be read is never taken for "never
 // seen", which would boot it twice: it is kept aside, and one that says "may
 // have started" stands in its place.
-func (s records) load(now time.Time, bootID string) ([]loaded, error) {
+func (s recordFiles) load(now time.Time, bootID string) ([]loaded, error) {
 	if err := os.MkdirAll(s.root, 0o700); err != nil {
 		return nil, err
 	}
@@ -134,7 +150,7 @@ func (s records) load(now time.Time, bootID string) ([]loaded, error) {
 	return all, nil
 }
 
-func (s records) loadOne(ref holdfast.InstanceRef, now time.Time, bootID string) (loaded, bool, error) {
+func (s recordFiles) loadOne(ref holdfast.InstanceRef, now time.Time, bootID string) (loaded, bool, error) {
 	dir := s.directory(ref)
 	path := filepath.Join(dir, recordFile)
 	raw, err := os.ReadFile(path)
@@ -169,7 +185,7 @@ func (s records) loadOne(ref holdfast.InstanceRef, now time.Time, bootID string)
 }
 
 // rebuild writes the cautious record of an incarnation whose own cannot be read.
-func (s records) rebuild(ref holdfast.InstanceRef, aside string, now time.Time, bootID string, damage error) (loaded, bool, error) {
+func (s recordFiles) rebuild(ref holdfast.InstanceRef, aside string, now time.Time, bootID string, damage error) (loaded, bool, error) {
 	r := record{
 		Ref: ref, State: holdfast.InstanceBooting, CreatedAt: now,
 		Started: true, StartedAt: now, BootID: bootID, Quarantine: aside,

@@ -169,7 +169,7 @@ func TestT49_ADamagedRecordNeverBootsTwice(t *testing.T) {
 				b := start(t, w, t.TempDir(), newClock())
 				b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
 				must(t, b.Close(), "close")
-				path := filepath.Join(b.store.directory(refOf(1)), recordFile)
+				path := filepath.Join(b.places.directory(refOf(1)), recordFile)
 				must(t, damage(path), "damage")
 				want := holdfast.InstanceRunning
 				if !alive {

@@ -20,9 +20,11 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 		return false, m.refused(ctx, r, holdfast.ReasonImageFailed, err)
 	}
 	a := m.agent
-	dir, spool := a.store.directory(r.Ref), a.store.spool(r.Ref)
-	if err := os.MkdirAll(spool, 0o700); err != nil {
-		return false, fmt.Errorf("make the spool: %w", err)
+	dir, spool := a.places.directory(r.Ref), a.places.spool(r.Ref)
+	if !a.config.Volatile { // else whoever first writes to it makes it
+		if err := os.MkdirAll(spool, 0o700); err != nil {
+			return false, fmt.Errorf("make the spool: %w", err)
+		}
 	}
 	err = a.config.Driver.Prepare(ctx, runtime.Bundle{
 		Ref: r.Ref, RootFS: rootFS, Spec: *r.Spec, Directory: dir, Spool: spool,
@@ -163,7 +165,7 @@ func (m *machine) remove(ctx context.Context, r record) error {
 		return err
 	}
 	m.forget(r.Ref.Incarnation)
-	if err := m.agent.store.empty(r.Ref); err != nil {
+	if err := m.agent.places.empty(r.Ref); err != nil {
 		return fmt.Errorf("remove the files: %w", err)
 	}
 	return m.commit(r.Ref.Incarnation, func(now *record) error {

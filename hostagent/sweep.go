@@ -172,7 +172,7 @@ func (m *machine) purge(incarnation int64) error {
 		m.mu.Unlock()
 		return reconcile.ErrSkipped
 	}
-	err := m.agent.store.purge(r.Ref)
+	err := m.agent.places.purge(r.Ref)
 	if err == nil {
 		delete(m.records, incarnation)
 		delete(m.verified, incarnation)

@@ -40,6 +40,7 @@ func (l Limits) withDefaults() Limits {
 type Writer struct {
 	dir    string
 	limits Limits
+	late   bool // the directory is made with the first process
 }
 
 // NewWriter makes the directory where it is missing, and proves that it takes a
@@ -58,10 +59,21 @@ func NewWriter(dir string, limits Limits) (*Writer, error) {
 	return &Writer{dir: dir, limits: limits.withDefaults()}, nil
 }
 
+// LateWriter is NewWriter for a simulation, whose guests are many and mostly run
+// nothing: it makes the directory with the first process, and proves nothing before.
+func LateWriter(dir string, limits Limits) *Writer {
+	return &Writer{dir: dir, limits: limits.withDefaults(), late: true}
+}
+
 // Begin makes a process's part of the spool, with p as its first record.
 func (w *Writer) Begin(p holdfast.Process) (*Log, error) {
 	if err := holdfast.CheckID("process", holdfast.PrefixProcess, string(p.ID)); err != nil {
 		return nil, err
+	}
+	if w.late {
+		if err := os.MkdirAll(w.dir, 0o700); err != nil {
+			return nil, fmt.Errorf("spool: make the directory: %w", err)
+		}
 	}
 	l := &Log{dir: filepath.Join(w.dir, string(p.ID))}
 	if err := os.Mkdir(l.dir, 0o700); err != nil {

@@ -43,7 +43,7 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 		url = hostURL
 	}
 	s.host, err = hostagent.New(hostagent.Config{
-		Directory: filepath.Join(s.config.DataDir, "host"), Driver: driver, Images: prepared,
+		Directory: filepath.Join(s.config.DataDir, "host"), Driver: driver, Images: prepared, Volatile: s.config.Runtime == "simulated",
 		ClusterID: s.cluster, ClusterKey: s.key, URL: url, Capacity: s.config.Capacity,
 		Fleet: hostagent.FleetLink{
 			URL: s.config.at(Fleet, fleetURL, s.config.FleetURL), Client: s.hops.client, Token: s.key.Token(hop.HostAgent, hop.Fleet),

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/guestagent"
@@ -33,20 +34,23 @@ type simulatedGuest struct {
 }
 
 func newSimulatedGuest(driver *simulated.Driver, b runtime.Bundle) (simulated.Guest, error) {
-	root := filepath.Join(b.Directory, "files")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("simulated guest: %w", err)
-	}
 	home := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return driver.DialGateway(ctx, b.Ref)
 	}}}
 	agent, err := guestagent.New(guestagent.Config{
-		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(time.After), Root: root, HTTP: home, Telemetry: home,
+		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(time.After), HTTP: home, Telemetry: home,
+		Root: filepath.Join(b.Directory, "files"), Late: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("simulated guest: %w", err)
 	}
-	return &simulatedGuest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}, nil
+	return &simulatedGuest{agent: agent, http: &http.Server{Handler: late(func() http.Handler { return rpcguest.Handler(agent.Guest()) })}}, nil
+}
+
+// late makes a handler with the first request: most simulated guests get none.
+func late(handler func() http.Handler) http.Handler {
+	once := sync.OnceValue(handler)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { once().ServeHTTP(w, r) })
 }
 
 // Serve answers the host until the listener closes.

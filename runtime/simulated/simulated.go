@@ -349,6 +349,9 @@ func say(b runtime.Bundle, line string) error {
 	if b.Spool == "" {
 		return nil
 	}
+	if err := os.MkdirAll(b.Spool, 0o700); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(filepath.Join(b.Spool, "console"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
