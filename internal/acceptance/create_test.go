@@ -163,7 +163,7 @@ func TestA4_DeleteWorksInEveryState(t *testing.T) {
 			}
 		}
 	}
-	testenv.WantNothingLeft(t, s.networkOnly(), s.DataDir)
+	testenv.WantNothingLeft(t, s.running(false), s.DataDir)
 	// While its create is under way: the delete is wanted, and wins.
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -188,19 +188,25 @@ func TestA4_DeleteWorksInEveryState(t *testing.T) {
 		t.Fatalf("delete of a sandbox that is being created: %s %v\n%s", got.State, err, s.Log())
 	}
 	wg.Wait()
-	testenv.WantNothingLeft(t, s.networkOnly(), s.DataDir)
+	testenv.WantNothingLeft(t, s.running(false), s.DataDir)
 }
 
-// networkOnly is the census before, with what a running server keeps: its bridge.
-func (s *system) networkOnly() testenv.Census {
+// running is what a server keeps on the machine while it runs without a live
+// instance: its bridge, its runtime's state, its parent cgroups, and with output
+// what failed sandboxes wrote.
+func (s *system) running(output bool) testenv.Census {
+	s.t.Helper()
 	c := testenv.TakeCensus(s.t, s.DataDir)
-	keep := testenv.Census{}
-	for kind, names := range s.before {
-		keep[kind] = names
+	name := testenv.RuntimeName(s.DataDir)
+	keep := testenv.Census{"state": c["state"], "links": {"hf" + name}}
+	for _, group := range c["cgroups"] {
+		if strings.HasSuffix(group, "/holdfast-"+name) {
+			keep["cgroups"] = append(keep["cgroups"], group)
+		}
 	}
-	for _, name := range c["links"] {
-		if strings.HasPrefix(name, "hf") && !strings.Contains(name, "v") {
-			keep["links"] = append(keep["links"][:len(keep["links"]):len(keep["links"])], name)
+	for _, file := range c["files"] {
+		if output && strings.Contains(file, "/spool/") {
+			keep["files"] = append(keep["files"], file)
 		}
 	}
 	return keep

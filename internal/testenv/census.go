@@ -1,6 +1,8 @@
 package testenv
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,26 +15,38 @@ import (
 	"time"
 )
 
-// Census is what instances can leave on a machine: each kind with its sorted names.
+// Census is what servers leave on a machine: each kind with its sorted names.
 type Census map[string][]string
 
-// TakeCensus counts what is there now: container processes, mounts, network
-// links and namespaces, cgroups, and files of instances under the given data
-// directories.
+// TakeCensus counts what the servers with these data directories have on the
+// machine now: processes of instances, mounts, network links, the runtime's
+// state, cgroups, and files of instances. What others run beside them does not
+// count.
 func TakeCensus(t testing.TB, dataDirs ...string) Census {
 	t.Helper()
+	names := make([]string, len(dataDirs))
+	for i, dir := range dataDirs {
+		names[i] = RuntimeName(dir)
+	}
 	c := Census{
-		"processes":  guestProcesses(t),
-		"mounts":     mounts(t, dataDirs),
-		"links":      links(t),
-		"namespaces": globbed(t, "/run/netns/*", "/run/holdfast/*/netns/*", "/run/holdfast/*/*/netns"),
-		"cgroups":    cgroups(t),
-		"files":      instanceFiles(t, dataDirs),
+		"processes": guestProcesses(t, names),
+		"mounts":    mounts(t, names, dataDirs),
+		"links":     links(t, names),
+		"state":     globbed(t, names, "/run/holdfast/%s"),
+		"cgroups":   globbed(t, names, "/sys/fs/cgroup/*/holdfast-%s", "/sys/fs/cgroup/holdfast-%s", "/sys/fs/cgroup/*/holdfast-%s/*", "/sys/fs/cgroup/holdfast-%s/*"),
+		"files":     instanceFiles(t, dataDirs),
 	}
 	for _, names := range c {
 		sort.Strings(names)
 	}
 	return c
+}
+
+// RuntimeName is how a server's runtime marks what it makes on the host: eight
+// hexadecimal characters, of its directory.
+func RuntimeName(dataDir string) string {
+	sum := sha256.Sum256([]byte(filepath.Join(dataDir, "runtime")))
+	return hex.EncodeToString(sum[:4])
 }
 
 // Difference lists what is in c and not in before.
@@ -82,8 +96,8 @@ func Eventually(within time.Duration, ok func() bool) bool {
 	}
 }
 
-// guestProcesses are the processes in the cgroup of an instance.
-func guestProcesses(t testing.TB) []string {
+// guestProcesses are the processes in the cgroups of instances.
+func guestProcesses(t testing.TB, runtimes []string) []string {
 	t.Helper()
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
@@ -92,8 +106,8 @@ func guestProcesses(t testing.TB) []string {
 	var found []string
 	for _, path := range groups {
 		group, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(group), "/in-") {
-			continue // not an instance's, or gone meanwhile
+		if err != nil || !slices.ContainsFunc(runtimes, func(name string) bool { return strings.Contains(string(group), "/holdfast-"+name+"/") }) {
+			continue // not an instance's of ours, or gone meanwhile
 		}
 		dir := filepath.Dir(path)
 		raw, err := os.ReadFile(dir + "/cmdline")
@@ -105,16 +119,20 @@ func guestProcesses(t testing.TB) []string {
 	return found
 }
 
-func mounts(t testing.TB, dataDirs []string) []string {
+func mounts(t testing.TB, runtimes, dataDirs []string) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
+	dirs := slices.Clone(dataDirs)
+	for _, name := range runtimes {
+		dirs = append(dirs, "/run/holdfast/"+name)
+	}
 	var found []string
 	for line := range strings.Lines(string(raw)) {
 		fields := strings.Fields(line)
-		for _, dir := range append([]string{"/run/holdfast"}, dataDirs...) {
+		for _, dir := range dirs {
 			if len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
 				found = append(found, fields[4])
 			}
@@ -123,7 +141,7 @@ func mounts(t testing.TB, dataDirs []string) []string {
 	return found
 }
 
-func links(t testing.TB) []string {
+func links(t testing.TB, runtimes []string) []string {
 	t.Helper()
 	out, err := exec.Command("ip", "-o", "link").CombinedOutput()
 	if err != nil {
@@ -134,26 +152,10 @@ func links(t testing.TB) []string {
 		fields := strings.Fields(line)
 		if len(fields) > 1 {
 			name, _, _ := strings.Cut(strings.TrimSuffix(fields[1], ":"), "@")
-			found = append(found, name)
+			if slices.ContainsFunc(runtimes, func(r string) bool { return strings.HasPrefix(name, "hf"+r) }) {
+				found = append(found, name)
+			}
 		}
-	}
-	return found
-}
-
-func cgroups(t testing.TB) []string {
-	t.Helper()
-	var found []string
-	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // gone while we walked
-		}
-		if d.IsDir() && strings.Contains(path, "/in-") {
-			found = append(found, path)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return found
 }
@@ -184,15 +186,21 @@ func instanceFiles(t testing.TB, dataDirs []string) []string {
 	return found
 }
 
-func globbed(t testing.TB, patterns ...string) []string {
+func globbed(t testing.TB, runtimes []string, patterns ...string) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range patterns {
-		names, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	for _, runtime := range runtimes {
+		for _, pattern := range patterns {
+			paths, err := filepath.Glob(fmt.Sprintf(pattern, runtime))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range paths {
+				if info, err := os.Stat(path); err == nil && info.IsDir() {
+					found = append(found, path)
+				}
+			}
 		}
-		found = append(found, names...)
 	}
 	return found
 }
