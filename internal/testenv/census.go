@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -160,6 +161,8 @@ func links(t testing.TB, runtimes []string) []string {
 	return found
 }
 
+var instancePath = regexp.MustCompile(`(^|/)in-[0-9a-z]{26}[./]`)
+
 // instanceFiles are the files of instances, the records and tombstones apart
 // that a host keeps for days.
 func instanceFiles(t testing.TB, dataDirs []string) []string {
@@ -174,7 +177,7 @@ func instanceFiles(t testing.TB, dataDirs []string) []string {
 			if err != nil {
 				return fmt.Errorf("census: %w", err)
 			}
-			if strings.Contains(rel, "in-") && d.Type().IsRegular() && d.Name() != "record.json" {
+			if instancePath.MatchString(rel) && d.Type().IsRegular() && d.Name() != "record.json" {
 				found = append(found, path)
 			}
 			return nil
