@@ -19,6 +19,10 @@ import (
 // MaxMessage bounds one message of a request, in bytes, as sent and unpacked.
 const MaxMessage = 4 << 20
 
+// compressFrom is the smallest message that is worth compressing, in bytes: a
+// sandbox is smaller, and to pack it costs more than to send it.
+const compressFrom = 4 << 10
+
 // Services is the root's services that callers reach: offered by NewHandler,
 // made of a remote server by Dial.
 type Services struct {
@@ -52,6 +56,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	}
 	handling := []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
+		connect.WithCompressMinBytes(compressFrom),
 		connect.WithInterceptors(translator{options.Logger}),
 		connect.WithRecover(recovered(options.Logger)),
 	}

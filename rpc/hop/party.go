@@ -37,11 +37,13 @@ func (k ClusterKey) Secret(source string) []byte {
 
 // Require lets only the named parties through to next, which is served by party to.
 func (k ClusterKey) Require(to string, from []string, next http.Handler) http.Handler {
+	var known [][]byte
+	for _, party := range from {
+		known = append(known, []byte(k.Token(party, to)))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		ok := slices.ContainsFunc(from, func(party string) bool {
-			return hmac.Equal([]byte(token), []byte(k.Token(party, to)))
-		})
+		ok := slices.ContainsFunc(known, func(one []byte) bool { return hmac.Equal([]byte(token), one) })
 		if !ok {
 			Fail(w, holdfast.E(holdfast.Unauthenticated, holdfast.ReasonUnknown,
 				"not a party of this cluster: start every party with the same --cluster-key-file"))
