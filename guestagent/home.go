@@ -53,8 +53,8 @@ func (a *Agent) sendTelemetry(ctx context.Context) {
 	sender := delivery.Sender{Client: a.client(a.config.Telemetry), Secret: boot.Secret, URL: boot.CallbackURL + "/telemetry", Clock: a.config.Clock}
 	telemetry := delivery.NewTelemetry(delivery.TelemetryConfig{Send: sender.Attempt, Capacity: 4})
 	var worker sync.WaitGroup
-	worker.Go(func() { telemetry.Run(ctx) })
 	defer worker.Wait()
+	first := true
 	ticker := time.NewTicker(a.config.TelemetryEvery)
 	defer ticker.Stop()
 	for {
@@ -67,6 +67,10 @@ func (a *Agent) sendTelemetry(ctx context.Context) {
 		if err != nil {
 			a.config.Log.Error("encode telemetry", "error", err)
 			continue
+		}
+		if first {
+			worker.Go(func() { telemetry.Run(ctx) })
+			first = false
 		}
 		telemetry.Offer(delivery.Message{ID: delivery.NewID(a.config.Clock(), nil), Kind: string(holdfast.TelemetryGuest), Body: body})
 	}

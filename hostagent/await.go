@@ -17,8 +17,9 @@ const (
 	maxMessage = 4 << 10 // bytes of a guest's own words that are kept
 )
 
-// await asks the guest over its own socket until it is ready. Its callback may
-// be lost or late: it is only a hint to ask at once (contract: D1).
+// await waits for the guest's word that it is ready: its signed callback, as that
+// passes by, which costs no call; and since a callback may be lost or late, the
+// guest is also asked over its own socket (contract: D1).
 func (m *machine) await(ctx context.Context, r record) (done bool, err error) {
 	a := m.agent
 	limit, since := a.config.Timing.Boot, r.StartedAt
@@ -33,11 +34,17 @@ func (m *machine) await(ctx context.Context, r record) (done bool, err error) {
 	look := m.look(looking, r.Ref)
 	defer func() { stopLooking(); <-look.ended }() // calls on one instance never overlap
 
+	var status holdfast.GuestStatus
+	var askErr error
 	for pause := firstPause; ; pause = min(pause*2, lastPause) {
-		status, askErr := m.ask(ctx, r.Ref)
+		// One that resumes says nothing by itself; one that boots may, in a moment.
+		if !booting || pause > firstPause {
+			status, askErr = m.ask(ctx, r.Ref)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return false, context.Cause(ctx)
+		case booting && pause == firstPause:
 		case askErr == nil && status.Failure != nil:
 			return false, m.ending(r, holdfast.Failure{Reason: holdfast.ReasonSetupFailed, Message: clip(status.Failure.Message, maxMessage)})
 		case askErr == nil && status.Ready:
@@ -46,7 +53,11 @@ func (m *machine) await(ctx context.Context, r record) (done bool, err error) {
 		next := time.NewTimer(pause)
 		select {
 		case <-next.C:
-		case <-m.hint:
+		case said := <-m.word:
+			if booting && said == r.Ref.Incarnation {
+				next.Stop()
+				return m.ready(ctx, r, look)
+			}
 		case <-exited:
 			next.Stop()
 			return false, nil // the next step looks at what became of it
@@ -100,7 +111,7 @@ func (m *machine) ready(ctx context.Context, r record, facts *look) (done bool, 
 	if facts.err != nil {
 		return false, fmt.Errorf("inspect: %w", facts.err)
 	}
-	suspend := false
+	suspend, told := false, false
 	err = m.commit(r.Ref.Incarnation, func(now *record) error {
 		now.State, now.Ports, now.Address = holdfast.InstanceRunning, facts.seen.Ports, facts.seen.Address
 		now.Started = true
@@ -110,14 +121,16 @@ func (m *machine) ready(ctx context.Context, r record, facts *look) (done bool, 
 		if now.BootID == "" {
 			now.BootID, now.StartedAt = m.agent.bootID, now.ReadyAt
 		}
-		suspend = now.Desired == holdfast.DesiredSuspended
+		suspend, told = now.Desired == holdfast.DesiredSuspended, m.awaited(r.Ref.Incarnation)
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
 	m.verify(r.Ref.Incarnation)
-	m.report(r.Ref.Incarnation)
+	if !told {
+		m.report(r.Ref.Incarnation)
+	}
 	return !suspend, nil
 }
 

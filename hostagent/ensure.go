@@ -123,6 +123,9 @@ func settled(o holdfast.Observation, level holdfast.Level) bool {
 
 // until waits for the level's answer.
 func (m *machine) until(ctx context.Context, level holdfast.Level, mine *attempt, wait <-chan time.Time) (holdfast.Observation, error) {
+	answered := false
+	m.attend()
+	defer func() { m.leave(answered) }()
 	for expired := false; ; {
 		m.mu.Lock()
 		o, ok := m.observation()
@@ -137,6 +140,7 @@ func (m *machine) until(ctx context.Context, level holdfast.Level, mine *attempt
 			return o, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleGeneration, "generation %d of %s came while %d was waited for",
 				o.Generation, level.Instance, level.Generation).On(string(m.id)).With("seen", strconv.FormatInt(o.Generation, 10))
 		case done || expired || mine == nil:
+			answered = done
 			return o, nil
 		}
 		select {

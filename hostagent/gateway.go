@@ -74,12 +74,7 @@ func (g gateway) pass(turns *turnstile, path string) http.HandlerFunc {
 			http.Error(w, "a guest posts as itself: "+holdfast.HeaderInstance+" and "+holdfast.HeaderIncarnation+" name its own boot", status)
 			return
 		}
-		if announcesReady(body) {
-			select {
-			case m.hint <- struct{}{}:
-			default:
-			}
-		}
+		m.heard(r.Header, body)
 		g.forward(w, r, path, body)
 	}
 }
@@ -107,11 +102,31 @@ func (g gateway) poster(r *http.Request, from netip.Addr) (*machine, int) {
 	return m, 0
 }
 
-func announcesReady(body []byte) bool {
+// heard takes a passing callback that says ready for the guest's own word, if
+// its signature is that boot's: who waits for it need not ask.
+func (m *machine) heard(h http.Header, body []byte) {
 	var envelope struct {
 		Type holdfast.DeliveryKind `json:"type"`
 	}
-	return json.Unmarshal(body, &envelope) == nil && envelope.Type == holdfast.DeliveryReady
+	if json.Unmarshal(body, &envelope) != nil || envelope.Type != holdfast.DeliveryReady {
+		return
+	}
+	incarnation, err := strconv.ParseInt(h.Get(holdfast.HeaderIncarnation), 10, 64)
+	if err != nil {
+		return
+	}
+	secret := delivery.InstanceSecret(m.agent.config.ClusterKey, string(m.id), incarnation)
+	if _, err := delivery.Verify(secret, h, body); err != nil {
+		return // whoever said it, the orchestrator refuses it
+	}
+	select {
+	case <-m.word: // an unheard one gives way
+	default:
+	}
+	select {
+	case m.word <- incarnation:
+	default:
+	}
 }
 
 func (g gateway) forward(w http.ResponseWriter, r *http.Request, path string, body []byte) {

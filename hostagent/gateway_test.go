@@ -2,12 +2,10 @@ package hostagent
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -129,38 +127,36 @@ func TestB6_TelemetryNeverDelaysADelivery(t *testing.T) {
 	}
 }
 
-// The ready callback is a hint to ask at once; lost, the asking finds out itself.
-func TestAReadyCallbackMakesTheHostLookAtOnce(t *testing.T) {
+// contract: D1, B8. What the guest itself signed needs no question; what anybody
+// may have said changes nothing.
+func TestD1_AGuestsOwnReadyIsTakenAndNobodyElses(t *testing.T) {
 	url, _ := receiver(t, func(posted) int { return http.StatusInternalServerError })
 	w := newWorld()
-	w.readyFrom = false
-	asked := make(chan struct{}, 1024)
-	b := start(t, w, t.TempDir(), newClock(), func(b *bench) {
-		b.config.Orchestrator.URL = url
-		b.driver.meet = func(_ context.Context, point string, _ holdfast.InstanceRef) error {
-			if point == "before DialGuest" {
-				asked <- struct{}{}
-			}
-			return nil
-		}
-	})
+	w.readyFrom = false // whoever asks is told: not yet
+	b := start(t, w, t.TempDir(), newClock(), func(b *bench) { b.config.Orchestrator.URL = url })
 	b.begin(b.level(1, 1, holdfast.DesiredRunning))
-	for range 6 { // by now the pauses are at their longest
-		<-asked
+	body := []byte(`{"type":"instance.ready","data":null}`)
+	say := func(secret []byte) {
+		r := httptest.NewRequest(http.MethodPost, "/deliveries", bytes.NewReader(body))
+		r.Header = delivery.Sign(secret, "dl-ready", time.Unix(1, 0), body)
+		r.Header.Set(holdfast.HeaderInstance, string(testInstance))
+		r.Header.Set(holdfast.HeaderIncarnation, "1")
+		w := httptest.NewRecorder()
+		b.GatewayHandler().ServeHTTP(w, r)
+		if w.Code != http.StatusInternalServerError { // passed on, whatever it is: the orchestrator judges
+			t.Errorf("passing it on answered %d", w.Code)
+		}
 	}
-	w.change(func() { w.instances[refOf(1)].ready = true })
-	answer, err := http.Post(b.gatewayURL+"/deliveries", "application/json", strings.NewReader(`{"type":"instance.ready"}`))
-	must(t, err, "post without a name")
-	must(t, answer.Body.Close(), "close")
-	if answer.StatusCode != http.StatusBadRequest {
-		t.Errorf("a nameless post got %d", answer.StatusCode)
+	m := b.find(testInstance)
+	for _, forged := range [][]byte{[]byte("a neighbour's"), delivery.InstanceSecret(b.config.ClusterKey, string(testInstance), 2)} {
+		say(forged)
+		if len(m.word) != 0 {
+			t.Error("a forged ready was taken for the guest's")
+		}
 	}
-	before := time.Now()
-	if w := post(b.GatewayHandler(), "/deliveries", "pipe", string(testInstance), "1", []byte(`{"type":"instance.ready"}`)); w.Code != http.StatusInternalServerError {
-		t.Errorf("%d", w.Code)
-	}
+	b.becomes(testInstance, holdfast.InstanceBooting)
+	say(delivery.InstanceSecret(b.config.ClusterKey, string(testInstance), 1))
 	b.becomes(testInstance, holdfast.InstanceRunning)
-	t.Logf("ready %s after its callback was refused", time.Since(before))
 }
 
 func TestAddressesAreComparedWhateverTheirForm(t *testing.T) {

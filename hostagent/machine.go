@@ -29,7 +29,9 @@ type machine struct {
 	target   int64          // raised when another thing is wanted
 	attempt  *attempt       // nil while nothing converges
 	changed  chan struct{}  // closed and replaced by every change
-	hint     chan struct{}  // a guest's own word passed by: ask it now
+	word     chan int64     // an incarnation's guest said, signed, that it is ready
+	waiting  int            // calls that wait to be answered
+	untold   int64          // incarnation of a fact that a waiting call's answer is to tell
 	watches  map[int64]*watch
 	guests   map[int64]holdfast.Guest
 }
@@ -46,7 +48,7 @@ func newMachine(a *Agent, id holdfast.InstanceID) *machine {
 	return &machine{
 		agent: a, id: id,
 		records: map[int64]record{}, verified: map[int64]bool{}, leftover: map[int64]bool{},
-		changed: make(chan struct{}), hint: make(chan struct{}, 1),
+		changed: make(chan struct{}), word: make(chan int64, 1),
 		watches: map[int64]*watch{}, guests: map[int64]holdfast.Guest{},
 	}
 }

@@ -23,6 +23,41 @@ const (
 	beatTimeout = 5 * time.Second
 )
 
+// awaited leaves it to the answer of a waiting call to tell the fleet what is
+// about to be recorded of an incarnation; false where no call waits, and a report
+// has to. An answer that is lost leaves the fleet asking again, as a lost report
+// does (contract: D1). m.mu is held.
+func (m *machine) awaited(incarnation int64) bool {
+	if m.waiting == 0 {
+		return false
+	}
+	m.untold = incarnation
+	return true
+}
+
+// attend counts a call that waits for an answer.
+func (m *machine) attend() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting++
+}
+
+// leave ends a call's waiting. What the last one was not answered with is reported.
+func (m *machine) leave(answered bool) {
+	m.mu.Lock()
+	m.waiting--
+	var untold int64
+	if answered {
+		m.untold = 0
+	} else if m.waiting == 0 {
+		untold, m.untold = m.untold, 0
+	}
+	m.mu.Unlock()
+	if untold != 0 {
+		m.report(untold)
+	}
+}
+
 // report sends what is recorded of an incarnation to the fleet, detached and
 // within a delivery's budget. It is a hint: the fleet asks when it hears nothing,
 // so a host keeps no queue of facts (contract: B5).

@@ -78,7 +78,10 @@ func TestB2_FactsGoToTheFleetSignedUnderOneIDForOneEvent(t *testing.T) {
 	})
 	w := newWorld()
 	b := start(t, w, t.TempDir(), newClock(), toFleet(url))
-	b.ensure(b.level(1, 3, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	w.change(func() { w.readyFrom = false })
+	b.begin(b.level(1, 3, holdfast.DesiredRunning)) // nobody waits for the answer
+	b.becomes(testInstance, holdfast.InstanceBooting)
+	w.change(func() { w.instances[refOf(1)].ready = true })
 	var ids []string
 	read := func() holdfast.Observation {
 		p := b.next(got, "/deliveries/hosts/"+string(b.ID()))
@@ -109,6 +112,43 @@ func TestB2_FactsGoToTheFleetSignedUnderOneIDForOneEvent(t *testing.T) {
 	}
 	if ids[3] == ids[0] {
 		t.Error("two events share an id")
+	}
+}
+
+// What a waiting call is answered with needs no report; what the call left without
+// does (contract: D1).
+func TestD1_AFactIsReportedUnlessACallWasAnsweredWithIt(t *testing.T) {
+	url, got := receiver(t, func(posted) int { return http.StatusNoContent })
+	w := newWorld()
+	b := start(t, w, t.TempDir(), newClock(), toFleet(url))
+	b.ensure(b.level(1, 1, holdfast.DesiredRunning), holdfast.InstanceRunning)
+	m := b.find(testInstance)
+	m.mu.Lock()
+	if m.waiting != 0 || m.untold != 0 {
+		t.Errorf("%d wait, %d is untold", m.waiting, m.untold)
+	}
+	m.mu.Unlock()
+	w.change(func() { w.readyFrom = false })
+	other := b.level(1, 1, holdfast.DesiredRunning)
+	other.Instance = "in-00000000000000000000000002"
+	b.machine(other.Instance) // what is looked at below is there from now on
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := b.EnsureInstance(ctx, other)
+		gone <- err
+	}()
+	b.becomes(other.Instance, holdfast.InstanceBooting)
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Error("it was answered")
+	}
+	w.change(func() { w.instances[holdfast.InstanceRef{Instance: other.Instance, Incarnation: 1}].ready = true })
+	p := b.next(got, "/deliveries/hosts/")
+	var envelope struct{ Data holdfast.Observation }
+	must(t, json.Unmarshal(p.body, &envelope), "decode")
+	if envelope.Data.Instance != other.Instance { // the first one's was not sent before it
+		t.Errorf("a report of %s, which a call was answered with", envelope.Data.Instance)
 	}
 }
 

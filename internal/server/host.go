@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -16,6 +17,7 @@ import (
 	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
 	"github.com/holdfast-dev/holdfast/runtime"
 	"github.com/holdfast-dev/holdfast/runtime/runc"
+	"github.com/holdfast-dev/holdfast/runtime/simulated"
 )
 
 // imageOf is the image of an environment's name; until environments are built,
@@ -66,6 +68,7 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 	handler := rpchost.Handler(s.host, s.host.Guest, s.key)
 	mux.Handle("/host/", handler)
 	s.hops.memory.Handle("host"+memorySuffix, handler)
+	s.hops.memory.Handle(strings.TrimPrefix(simulated.GatewayURL, "http://"), s.host.GatewayHandler())
 	return s.host.Start(ctx)
 }
 
@@ -73,7 +76,7 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
 	switch s.config.Runtime {
 	case "simulated":
-		return newSimulated(), bare{dir: filepath.Join(s.config.DataDir, "images")}, nil
+		return newSimulated(s.hops.memory.RoundTripper()), bare{dir: filepath.Join(s.config.DataDir, "images")}, nil
 	case "runc":
 	default:
 		return nil, nil, fmt.Errorf("there is no runtime %q: use --runtime runc or simulated", s.config.Runtime)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/guestagent"
 	rpcguest "github.com/holdfast-dev/holdfast/rpc/guest"
 	"github.com/holdfast-dev/holdfast/runtime"
@@ -18,11 +19,12 @@ import (
 )
 
 // newSimulated is the runtime without containers: the real guest agent, over a
-// process table and a directory of its own, in this process.
-func newSimulated() *simulated.Driver {
+// process table and a directory of its own, in this process. It calls home over
+// memory, as the parties of one process do.
+func newSimulated(memory http.RoundTripper) *simulated.Driver {
 	var driver *simulated.Driver
 	driver = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
-		return newSimulatedGuest(driver, b)
+		return newSimulatedGuest(gatewayTripper{driver, b.Ref, memory}, b)
 	}})
 	return driver
 }
@@ -33,10 +35,34 @@ type simulatedGuest struct {
 	http  *http.Server
 }
 
-func newSimulatedGuest(driver *simulated.Driver, b runtime.Bundle) (simulated.Guest, error) {
-	home := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return driver.DialGateway(ctx, b.Ref)
-	}}}
+// gatewayTripper is a simulated guest's way to its host agent. While the instance
+// is frozen nothing of it gets there, and no answer gets to it.
+type gatewayTripper struct {
+	driver *simulated.Driver
+	ref    holdfast.InstanceRef
+	memory http.RoundTripper
+}
+
+// RoundTrip sends one request.
+func (g gatewayTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := g.driver.Reach(r.Context(), g.ref); err != nil {
+		if r.Body != nil {
+			err = errors.Join(err, r.Body.Close())
+		}
+		return nil, err
+	}
+	res, err := g.memory.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.driver.Reach(r.Context(), g.ref); err != nil {
+		return nil, errors.Join(err, res.Body.Close())
+	}
+	return res, nil
+}
+
+func newSimulatedGuest(way gatewayTripper, b runtime.Bundle) (simulated.Guest, error) {
+	home := &http.Client{Transport: way}
 	agent, err := guestagent.New(guestagent.Config{
 		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(time.After), HTTP: home, Telemetry: home,
 		Root: filepath.Join(b.Directory, "files"), Late: true,

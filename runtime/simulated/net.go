@@ -185,6 +185,22 @@ func (g *gate) isFrozen() bool {
 	}
 }
 
+// pass is wait for at most as long as ctx lasts, and an error once the guest has ended.
+func (g *gate) pass(ctx context.Context) error {
+	g.mu.Lock()
+	opened, over := g.opened, g.conns == nil
+	g.mu.Unlock()
+	if over {
+		return net.ErrClosed
+	}
+	select {
+	case <-opened:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (g *gate) wait() {
 	if g == nil {
 		return

@@ -313,6 +313,24 @@ func (d *Driver) DialGateway(ctx context.Context, ref holdfast.InstanceRef) (net
 	return gateway.dialFrom(ctx, addr(i.address+":2"), i.gate)
 }
 
+// Reach is DialGateway for a guest that needs no connection of its own: it waits
+// while the instance is frozen, and is an error where a connection would be.
+func (d *Driver) Reach(ctx context.Context, ref holdfast.InstanceRef) error {
+	i := d.host.find(ref)
+	if i == nil {
+		return errors.New("simulated: the instance is gone")
+	}
+	if err := i.gate.pass(ctx); err != nil {
+		return err
+	}
+	d.host.mu.Lock()
+	defer d.host.mu.Unlock()
+	if d.host.gateway == nil {
+		return errors.New("simulated: connection refused: no host agent listens")
+	}
+	return nil
+}
+
 func (h *host) find(ref holdfast.InstanceRef) *instance {
 	h.mu.Lock()
 	defer h.mu.Unlock()
