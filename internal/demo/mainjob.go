@@ -46,7 +46,7 @@ func (s *show) mainJob() error {
 			return s.exec(c, id, "for i in 1 2 3; do echo line $i; done", "line 1\nline 2\nline 3\n")
 		}},
 		{"write a file", func() (string, error) {
-			w, err := c.Upload(s.ctx, id, holdfast.WriteFile{Path: "/root/notes.txt"}, strings.NewReader("hold fast\n"))
+			w, err := c.Upload(s.ctx, id, holdfast.WriteFile{Path: "/tmp/notes.txt"}, strings.NewReader("hold fast\n"))
 			return fmt.Sprintf("%d bytes, sha256 %.12s…", w.Bytes, w.SHA256), err
 		}},
 		{"suspend", func() (string, error) {
@@ -59,7 +59,7 @@ func (s *show) mainJob() error {
 		}},
 		{"read the file back", func() (string, error) {
 			var got bytes.Buffer
-			if _, err := c.Download(s.ctx, id, holdfast.ReadFile{Path: "/root/notes.txt"}, &got); err != nil {
+			if _, err := c.Download(s.ctx, id, holdfast.ReadFile{Path: "/tmp/notes.txt"}, &got); err != nil {
 				return "", err
 			}
 			return strings.TrimSpace(got.String()), s.check(got.String() == "hold fast\n", "A14", "read %q", got.String())
