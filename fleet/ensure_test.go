@@ -14,11 +14,11 @@ func TestACreateIsPlacedToldStoredAndAnswered(t *testing.T) {
 	w := newWorld(t)
 	m := w.host(4)
 	id := w.instance()
-	before := w.db.Stats().Updates
+	before := w.db.updates.Load()
 	l := w.level(id, 1, holdfast.DesiredRunning)
 	l.Wait = time.Hour
 	o := w.ensure(l)
-	if commits := w.db.Stats().Updates - before; commits > 2 {
+	if commits := w.db.updates.Load() - before; commits > 2 {
 		t.Errorf("a create took %d commits at the fleet, want 2", commits)
 	}
 	if !o.Reached(l) || o.Host != m.id || o.HostURL == "" || o.Address == "" || len(o.Ports) != 1 || o.Owner != "sb-1" {

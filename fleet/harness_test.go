@@ -10,13 +10,16 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/delivery"
 	"github.com/holdfast-dev/holdfast/delivery/outbox"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
@@ -172,12 +175,26 @@ func (m *machine) calls() int {
 	return len(m.levels) + m.gets + m.lists
 }
 
+// TestOnPostgres runs every test of this package on PostgreSQL as well.
+func TestOnPostgres(t *testing.T) { testenv.OnPostgres(t) }
+
+// counted is a database that counts its updates.
+type counted struct {
+	store.DB
+	updates atomic.Int64
+}
+
+func (c *counted) Update(ctx context.Context, fn func(store.Tx) error) error {
+	c.updates.Add(1)
+	return c.DB.Update(ctx, fn)
+}
+
 // world is a fleet on a real database, with hosts.
 type world struct {
 	t     *testing.T
-	path  string
+	dial  func() (store.DB, error) // opens the database, again after a Close
 	clock *manual
-	db    *sqlite.DB
+	db    *counted
 	fleet *Service
 	ids   holdfast.IDs
 
@@ -188,8 +205,17 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, path: filepath.Join(t.TempDir(), "fleet.db"), urls: map[string]*machine{},
-		clock: &manual{now: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)}}
+	w := &world{t: t, urls: map[string]*machine{}, clock: &manual{now: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)}}
+	if url, schema, ok := testenv.PostgresSchema(t); ok {
+		w.dial = func() (store.DB, error) {
+			return postgres.Open(t.Context(), postgres.Config{URL: url, Schema: schema, Clock: w.clock.Now}, Migrations()...)
+		}
+	} else {
+		path := filepath.Join(t.TempDir(), "fleet.db")
+		w.dial = func() (store.DB, error) {
+			return sqlite.Open(t.Context(), sqlite.Config{Path: path, Clock: w.clock.Now}, Migrations()...)
+		}
+	}
 	w.ids = holdfast.IDs{Now: w.clock.Now}
 	w.open()
 	t.Cleanup(func() { check(t, w.db.Close()) })
@@ -199,11 +225,11 @@ func newWorld(t *testing.T) *world {
 // open starts a fleet on the world's database, as after a restart.
 func (w *world) open() {
 	w.t.Helper()
-	db, err := sqlite.Open(w.t.Context(), sqlite.Config{Path: w.path, Clock: w.clock.Now}, Migrations()...)
+	db, err := w.dial()
 	check(w.t, err)
-	w.db = db
+	w.db = &counted{DB: db}
 	w.fleet, err = New(Config{
-		DB: db, Cluster: cluster, Holder: w.ids.New("fl"),
+		DB: w.db, Cluster: cluster, Holder: w.ids.New("fl"),
 		Dial: func(url string) holdfast.HostService {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -132,9 +132,17 @@ func TestT29_ActingOnAPageNeitherSkipsNorRepeats(t *testing.T) {
 // The sweep's cost follows what is due: the plan reads the partial index in its order, and sorts nothing.
 func TestC1_DueReadsItsIndexInOrder(t *testing.T) {
 	w := newWorld(t)
+	explain := "EXPLAIN QUERY PLAN "
+	if w.postgres {
+		explain = "EXPLAIN " // which prefers to scan a table as small as this one
+		w.db.SetMaxOpenConns(1)
+		if _, err := w.db.Exec("SET enable_seqscan = off"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var plan []string
 	w.must(func(tx operation.Tx) error {
-		rows, err := tx.QueryContext(context.Background(), `EXPLAIN QUERY PLAN SELECT id FROM operation WHERE state = 'PENDING'
+		rows, err := tx.QueryContext(context.Background(), explain+`SELECT id FROM operation WHERE state = 'PENDING'
 			AND due_at <= $1 AND claim_expires <= $2 AND (due_at, id) > ($3, $4) ORDER BY due_at, id LIMIT 10`, 1, 1, 0, "")
 		if err != nil {
 			return err
@@ -142,15 +150,20 @@ func TestC1_DueReadsItsIndexInOrder(t *testing.T) {
 		for rows.Next() {
 			var a, b, c int
 			var detail string
-			if err := rows.Scan(&a, &b, &c, &detail); err != nil {
+			columns := []any{&a, &b, &c, &detail}
+			if w.postgres {
+				columns = columns[3:]
+			}
+			if err := rows.Scan(columns...); err != nil {
 				return err
 			}
 			plan = append(plan, detail)
 		}
 		return rows.Close()
 	})
-	if len(plan) != 1 || !strings.Contains(plan[0], "operation_due") {
-		t.Errorf("plan: %q", plan)
+	text := strings.Join(plan, "\n")
+	if !strings.Contains(text, "operation_due") || strings.Contains(text, "Sort") || strings.Contains(text, "TEMP B-TREE") {
+		t.Errorf("plan: %s", text)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite"
 
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/operation"
 )
 
@@ -19,11 +21,21 @@ var (
 	sandbox = operation.Resource{Kind: "sandbox", ID: "sbx_1"}
 )
 
-// openDB returns a migrated SQLite file with the settings that the product uses.
-func openDB(t testing.TB) *sql.DB {
+// TestOnPostgres runs every test of this package on PostgreSQL as well.
+func TestOnPostgres(t *testing.T) { testenv.OnPostgres(t) }
+
+// openDB returns a migrated database: a SQLite file with the settings that the product uses, or PostgreSQL.
+func openDB(t testing.TB) (*sql.DB, goose.Dialect) {
 	t.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+
-		"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)")
+	driver, dialect := "sqlite", goose.DialectSQLite3
+	url, ok := testenv.InPostgresSchema(t)
+	if ok {
+		driver, dialect = "pgx", goose.DialectPostgres
+	} else {
+		url = "file:" + filepath.Join(t.TempDir(), "test.db") +
+			"?_txlock=immediate&_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	}
+	db, err := sql.Open(driver, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,13 +44,13 @@ func openDB(t testing.TB) *sql.DB {
 			t.Error(err)
 		}
 	})
-	migrate(t, db)
-	return db
+	migrate(t, db, dialect)
+	return db, dialect
 }
 
-func migrate(t testing.TB, db *sql.DB) {
+func migrate(t testing.TB, db *sql.DB, dialect goose.Dialect) {
 	t.Helper()
-	p, err := goose.NewProvider(goose.DialectSQLite3, db, operation.Migrations(), goose.WithTableName("operation_schema"))
+	p, err := goose.NewProvider(dialect, db, operation.Migrations(), goose.WithTableName("operation_schema"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +73,15 @@ func update(db *sql.DB, fn func(tx operation.Tx) error) error {
 
 // world is a database with short names for the package's calls, each in a transaction of its own.
 type world struct {
-	t  testing.TB
-	db *sql.DB
+	t        testing.TB
+	db       *sql.DB
+	postgres bool
 }
 
-func newWorld(t testing.TB) world { return world{t, openDB(t)} }
+func newWorld(t testing.TB) world {
+	db, dialect := openDB(t)
+	return world{t, db, dialect == goose.DialectPostgres}
+}
 
 func (w world) must(fn func(tx operation.Tx) error) {
 	w.t.Helper()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/postgres"
 	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
@@ -129,10 +132,13 @@ type harness struct {
 	t     *testing.T
 }
 
-// newHarness is an orchestrator over its own database in memory.
+// TestOnPostgres runs every test of this package on PostgreSQL as well.
+func TestOnPostgres(t *testing.T) { testenv.OnPostgres(t) }
+
+// newHarness is an orchestrator over its own database.
 func newHarness(t *testing.T, change ...func(*Config)) *harness {
 	t.Helper()
-	db, err := sqlite.Open(t.Context(), sqlite.Config{Memory: true}, Migrations()...)
+	db, err := database(t)()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +148,20 @@ func newHarness(t *testing.T, change ...func(*Config)) *harness {
 		}
 	})
 	return newHarnessOn(t, db, newFleet(), change...)
+}
+
+// database is a new one, opened as often as it is called: a SQLite file, or a schema on PostgreSQL.
+func database(t *testing.T) (open func() (store.DB, error)) {
+	t.Helper()
+	if url, schema, ok := testenv.PostgresSchema(t); ok {
+		return func() (store.DB, error) {
+			return postgres.Open(t.Context(), postgres.Config{URL: url, Schema: schema}, Migrations()...)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "orchestrator.db")
+	return func() (store.DB, error) {
+		return sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
+	}
 }
 
 // newHarnessOn is another process over the same database and fleet.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
-	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
 // contract: A3
@@ -309,8 +308,8 @@ func TestA6_T11_AnExpiredHoldersLateFinishChangesNothing(t *testing.T) {
 
 // contract: C6
 func TestC6_ARestartedOrchestratorCarriesItsOperationsOn(t *testing.T) {
-	path := t.TempDir() + "/o.db"
-	db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
+	open := database(t)
+	db, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +323,7 @@ func TestC6_ARestartedOrchestratorCarriesItsOperationsOn(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err = sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
+	db, err = open()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ set -eu
 case "${1:-}" in
 build) want="" ;;
 demo) want="runc busybox-static nftables iproute2" ;;
-test) want="runc busybox-static nftables iproute2 mmdebstrap gcc libc6-dev curl" ;;
+test) want="runc busybox-static nftables iproute2 mmdebstrap gcc libc6-dev curl postgresql" ;;
 *) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
 esac
 
@@ -30,6 +30,12 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "Installing:$missing"
 export DEBIAN_FRONTEND=noninteractive
+# Tests start servers of their own: no cluster of the system's is made or started.
+case "$missing" in *postgresql*)
+	$sudo mkdir -p /etc/postgresql-common
+	[ -e /etc/postgresql-common/createcluster.conf ] ||
+		echo "create_main_cluster = false" | $sudo tee /etc/postgresql-common/createcluster.conf >/dev/null ;;
+esac
 # shellcheck disable=SC2086 # the lists are words
 $sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 && exit 0
 $sudo apt-get update -qq

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast/delivery"
@@ -103,11 +104,13 @@ func asked(err error) time.Duration {
 	return 0
 }
 
-// clip bounds what a failure can make a row grow by.
+// clip bounds what a failure can make a row grow by, and leaves out what is no text: a server that said it in answer to
+// every attempt would otherwise keep every outcome from being recorded (PostgreSQL takes neither).
 func clip(s string) string {
 	const most = 1000
-	if len(s) <= most {
-		return s
+	more := ""
+	if len(s) > most {
+		s, more = s[:most], "…"
 	}
-	return s[:most] + "…"
+	return strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", "") + more
 }

@@ -11,11 +11,16 @@ import (
 	"testing"
 	"time"
 
+	_ "github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite"
 
 	"github.com/holdfast-dev/holdfast/delivery/outbox"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
+
+// TestOnPostgres runs every test of this package on PostgreSQL as well.
+func TestOnPostgres(t *testing.T) { testenv.OnPostgres(t) }
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
@@ -30,8 +35,14 @@ type box struct {
 // newBox opens a file: the connections of a pool see one database.
 func newBox(t testing.TB) *box {
 	t.Helper()
-	dsn := "file:" + filepath.Join(t.TempDir(), "db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
-	db, err := sql.Open("sqlite", dsn)
+	driver, dialect := "sqlite", goose.DialectSQLite3
+	dsn, ok := testenv.InPostgresSchema(t)
+	if ok {
+		driver, dialect = "pgx", goose.DialectPostgres
+	} else {
+		dsn = "file:" + filepath.Join(t.TempDir(), "db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate"
+	}
+	db, err := sql.Open(driver, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +51,7 @@ func newBox(t testing.TB) *box {
 			t.Error(err)
 		}
 	})
-	provider, err := goose.NewProvider(goose.DialectSQLite3, db, outbox.Migrations())
+	provider, err := goose.NewProvider(dialect, db, outbox.Migrations())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,9 +115,10 @@ func receiver(d *ast.FuncDecl) string {
 // constants are package variables that the language cannot make constant; each
 // is set where it is declared and never again.
 var constants = map[string]string{
-	".:crockford":            "an encoding, immutable",
-	"orchestrator:patience":  "a struct of two numbers",
-	"internal/testenv:built": "sync.OnceValues: the programs, built once for a test process",
+	".:crockford":             "an encoding, immutable",
+	"orchestrator:patience":   "a struct of two numbers",
+	"internal/testenv:built":  "sync.OnceValues: the programs, built once for a test process",
+	"internal/testenv:shared": "sync.OnceValues: a server for all tests of a process",
 }
 
 func TestNoInitAndNoMutablePackageVariables(t *testing.T) {

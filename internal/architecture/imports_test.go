@@ -50,6 +50,7 @@ var table = map[string]row{
 	"store":                  {why: "database/sql with promises; knows no noun"},
 	"store/internal/migrate": {ours: "store", modules: "github.com/pressly/goose", why: "migrations, the same for every dialect"},
 	"store/sqlite":           {ours: "store store/internal/migrate", modules: "modernc.org/sqlite github.com/pressly/goose " + sys, why: "one dialect"},
+	"store/postgres":         {ours: "store store/internal/migrate", modules: "github.com/jackc/pgx github.com/pressly/goose " + sys, why: "the other dialect"},
 	"store/storetest":        {ours: "store", why: "the suite that every dialect passes"},
 
 	"orchestrator": {ours: ". store delivery delivery/inbox operation reconcile", why: "a party: its own nouns over the reliability layer"},
@@ -140,7 +141,7 @@ func orNothing(list string) string {
 }
 
 // implementations are named by programs, by what wires them, and by tests alone.
-var implementations = []string{"store/sqlite", "runtime/runc", "runtime/simulated"}
+var implementations = []string{"store/sqlite", "store/postgres", "runtime/runc", "runtime/simulated"}
 
 func TestImports_OnlyProgramsNameImplementations(t *testing.T) {
 	for _, p := range load(t).ours {
