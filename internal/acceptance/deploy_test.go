@@ -143,9 +143,9 @@ func TestC6_AFleetsAndAnOrchestratorsRestartLosesNothing(t *testing.T) {
 	}
 }
 
-// contract: C2, B5: an instance dies while its host agent is dead: nobody
-// reports it, and the sweep finds it.
-func TestC2_ADeathThatNobodyReportsIsFound(t *testing.T) {
+// contract: C2, B5: an instance dies while its host agent is dead, which cannot
+// report it then: it is found all the same.
+func TestC2_ADeathWithoutAHostAgentIsFound(t *testing.T) {
 	a := serveApart(t)
 	sb := a.create("r1")
 	pid := a.guestPID(sb.ID)
