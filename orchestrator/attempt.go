@@ -131,10 +131,11 @@ func (s *Service) settle(ctx context.Context, b begun, what string, change func(
 	defer cancel()
 	var r row
 	var wanted bool
-	err := s.update(ctx, what, func(tx store.Tx, now time.Time) error {
+	err := s.update(ctx, what, func(tx store.Tx, _ time.Time) error {
 		var found bool
+		var now time.Time
 		var err error
-		if r, found, err = lockRow(ctx, tx, b.row.ID); err != nil {
+		if r, found, now, err = lockRow(ctx, tx, b.row.ID); err != nil {
 			return err
 		}
 		if !found {
@@ -241,8 +242,8 @@ func (s *Service) refused(ctx context.Context, b begun, j judgement) error {
 // raise issues the intent anew above a generation that was seen, or on a new
 // incarnation where the old one can no longer be placed.
 func (s *Service) raise(ctx context.Context, b *begun, j judgement) error {
-	return s.update(ctx, "raise", func(tx store.Tx, now time.Time) error {
-		r, found, err := lockRow(ctx, tx, b.row.ID)
+	return s.update(ctx, "raise", func(tx store.Tx, _ time.Time) error {
+		r, found, now, err := lockRow(ctx, tx, b.row.ID)
 		if err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in ho
 			return err
 		}
 		if existing != "" {
-			b, err = s.beginRepeat(ctx, tx, now, caller, holdfast.SandboxID(existing))
+			b, err = s.beginRepeat(ctx, tx, caller, holdfast.SandboxID(existing))
 			return err
 		}
 		fresh.Generation = 1
@@ -53,8 +53,8 @@ func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in ho
 }
 
 // beginRepeat is a create whose key is known already.
-func (s *Service) beginRepeat(ctx context.Context, tx store.Tx, now time.Time, caller holdfast.Caller, id holdfast.SandboxID) (begun, error) {
-	r, found, err := lockRow(ctx, tx, id)
+func (s *Service) beginRepeat(ctx context.Context, tx store.Tx, caller holdfast.Caller, id holdfast.SandboxID) (begun, error) {
+	r, found, now, err := lockRow(ctx, tx, id)
 	if err != nil {
 		return begun{}, err
 	}
@@ -62,15 +62,16 @@ func (s *Service) beginRepeat(ctx context.Context, tx store.Tx, now time.Time, c
 		return begun{row: row{Sandbox: holdfast.Sandbox{ID: id, Project: caller.Project, State: holdfast.SandboxDeleted}}}, nil
 	}
 	b := begun{row: r}
-	return b, s.proceed(ctx, tx, now, &b, holdfast.OperationCreate)
+	err = s.proceed(ctx, tx, now, &b, holdfast.OperationCreate)
+	return b, err
 }
 
 // beginMutation is step 1 of a suspend, resume or delete.
 func (s *Service) beginMutation(ctx context.Context, caller holdfast.Caller, in holdfast.MutateSandbox, verb holdfast.OperationKind) (begun, error) {
 	var b begun
-	err := s.update(ctx, "begin", func(tx store.Tx, now time.Time) error {
+	err := s.update(ctx, "begin", func(tx store.Tx, _ time.Time) error {
 		b = begun{}
-		r, found, err := lockRow(ctx, tx, in.ID)
+		r, found, now, err := lockRow(ctx, tx, in.ID)
 		if err != nil {
 			return err
 		}

@@ -90,8 +90,8 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 		return fmt.Errorf("%w: guests do not report %q", delivery.ErrMalformed, d.Kind)
 	}
 	var touched holdfast.SandboxID
-	err := s.deliver(ctx, d, func(tx store.Tx, now time.Time) (string, error) {
-		r, found, err := lockByInstance(ctx, tx, report.Instance)
+	err := s.deliver(ctx, d, func(tx store.Tx, _ time.Time) (string, error) {
+		r, found, now, err := lockByInstance(ctx, tx, report.Instance)
 		if err != nil {
 			return "", err
 		}
@@ -173,8 +173,8 @@ func (s *Service) fleetReported(ctx context.Context, d delivery.Received) error 
 		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
 	}
 	var touched holdfast.SandboxID
-	err := s.deliver(ctx, d, func(tx store.Tx, now time.Time) (string, error) {
-		r, found, err := lockByInstance(ctx, tx, seen.Instance)
+	err := s.deliver(ctx, d, func(tx store.Tx, _ time.Time) (string, error) {
+		r, found, now, err := lockByInstance(ctx, tx, seen.Instance)
 		if err != nil {
 			return "", err
 		}

@@ -158,8 +158,8 @@ func (s *Service) firstUse(ctx context.Context, caller holdfast.Caller, sandbox 
 	if _, _, err := s.guest(ctx, caller, sandbox, accessLive); err != nil {
 		return err
 	}
-	return s.update(ctx, "process request", func(tx store.Tx, now time.Time) error {
-		r, found, err := lockRow(ctx, tx, sandbox)
+	return s.update(ctx, "process request", func(tx store.Tx, _ time.Time) error {
+		r, found, now, err := lockRow(ctx, tx, sandbox)
 		if err != nil {
 			return err
 		}

@@ -62,13 +62,22 @@ func scanRow(scan func(...any) error) (row, error) {
 	return r, nil
 }
 
-// lockRow reads a sandbox for a decision; found is false when there is none.
-func lockRow(ctx context.Context, tx store.Tx, id holdfast.SandboxID) (row, bool, error) {
-	return oneRow(ctx, tx, `WHERE id = $1`+tx.ForUpdate(), string(id))
+// lockRow reads a sandbox for a decision; found is false when there is none. The
+// decision's instant is the one that it returns, once the lock is held: a wait for
+// it may have been long (trap T41).
+func lockRow(ctx context.Context, tx store.Tx, id holdfast.SandboxID) (r row, found bool, now time.Time, err error) {
+	return locked(ctx, tx, `WHERE id = $1`, string(id))
 }
 
-func lockByInstance(ctx context.Context, tx store.Tx, id holdfast.InstanceID) (row, bool, error) {
-	return oneRow(ctx, tx, `WHERE instance = $1`+tx.ForUpdate(), string(id))
+func lockByInstance(ctx context.Context, tx store.Tx, id holdfast.InstanceID) (r row, found bool, now time.Time, err error) {
+	return locked(ctx, tx, `WHERE instance = $1`, string(id))
+}
+
+func locked(ctx context.Context, tx store.Tx, where, key string) (r row, found bool, now time.Time, err error) {
+	if r, found, err = oneRow(ctx, tx, where+tx.ForUpdate(), key); err == nil {
+		now, err = tx.Now(ctx)
+	}
+	return r, found, now, err
 }
 
 func oneRow(ctx context.Context, tx store.Tx, where string, args ...any) (row, bool, error) {

@@ -157,9 +157,9 @@ func (s *Service) prepared(ctx context.Context, id holdfast.InstanceID) bool {
 // Nothing pending, or held by another, is no error.
 func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
 	var b begun
-	err := s.update(ctx, "carry on", func(tx store.Tx, now time.Time) error {
+	err := s.update(ctx, "carry on", func(tx store.Tx, _ time.Time) error {
 		b = begun{}
-		r, found, err := lockRow(ctx, tx, id)
+		r, found, now, err := lockRow(ctx, tx, id)
 		if err != nil || !found {
 			return err
 		}

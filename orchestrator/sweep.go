@@ -259,8 +259,8 @@ func (s *Service) confirmEnded(ctx context.Context, was holdfast.Observation) er
 		seen.Failure = &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the instance is gone from its host"}
 	}
 	var touched holdfast.SandboxID
-	err = s.update(ctx, "instance ended", func(tx store.Tx, now time.Time) error {
-		r, found, err := lockByInstance(ctx, tx, seen.Instance)
+	err = s.update(ctx, "instance ended", func(tx store.Tx, _ time.Time) error {
+		r, found, now, err := lockByInstance(ctx, tx, seen.Instance)
 		if err != nil || !found {
 			return err
 		}
