@@ -69,6 +69,12 @@ func (s *Service) checkLevel(l *holdfast.Level) (string, error) {
 // record decides on the level under the instance's lock. Of a level that is
 // refused, or finds no room, nothing is recorded.
 func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level, hash string) (ruling, error) {
+	if level.Incarnation == 1 && level.Generation == 1 {
+		r, done, err := s.recordFirst(ctx, tx, level, hash)
+		if err != nil || done {
+			return r, err
+		}
+	}
 	for range 2 {
 		cur, found, err := getInstance(ctx, tx, level.Instance, tx.ForUpdate())
 		if err != nil {
@@ -92,6 +98,26 @@ func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level,
 		}
 	}
 	return ruling{}, errors.New("the instance was inserted and deleted by others")
+}
+
+// recordFirst is record for the first level of an instance, which is mostly not
+// recorded yet: it looks for no row, and reports false where there is one, or where
+// a fresh row is not the answer.
+func (s *Service) recordFirst(ctx context.Context, tx store.Tx, level holdfast.Level, hash string) (ruling, bool, error) {
+	now, err := tx.Now(ctx)
+	if err != nil {
+		return ruling{}, false, fmt.Errorf("read the clock: %w", err)
+	}
+	r, refused := judge(nil, level, hash, clock{now: now, tooOld: s.limits.TooOldAfter})
+	if refused != nil || !r.write || !r.place {
+		return ruling{}, false, nil
+	}
+	likely, err := s.roster.hosts(ctx, tx, now)
+	if err != nil || len(roomy(likely, r.next)) == 0 {
+		return ruling{}, false, err // one that is recorded needs no room
+	}
+	done, err := insertPlaced(ctx, tx, &r.next, likely)
+	return r, done, err
 }
 
 // writeRuling reports false when another transaction recorded the instance first.

@@ -50,6 +50,22 @@ func TestNoCapacityRecordsNothingAndSaysWhatThereIs(t *testing.T) {
 	w.sound()
 }
 
+// contract: A3. A create that is repeated is the instance that there is, whether
+// or not there is room for another.
+func TestA3_ARepeatedFirstLevelNeedsNoRoom(t *testing.T) {
+	for _, room := range []int64{1, 4} {
+		w := newWorld(t)
+		w.host(room)
+		l := w.level(w.instance(), 1, holdfast.DesiredRunning)
+		first := w.ensure(l)
+		w.clock.pass(2 * rosterAge) // what the fleet remembers of its hosts is read anew
+		if again := w.ensure(l); again.Host != first.Host || !again.Reached(l) {
+			t.Errorf("with room for %d: repeated, it is %+v", room, again)
+		}
+		w.sound()
+	}
+}
+
 func TestPlacementNeedsAHostThatIsReadyAndActive(t *testing.T) {
 	for _, set := range []string{`health = 'SUSPECT'`, `health = 'LOST'`, `duty = 'CORDONED'`, `duty = 'DRAINING'`, `duty = 'RETIRED'`} {
 		t.Run(set, func(t *testing.T) {

@@ -45,11 +45,14 @@ func (s *Service) Observed(ctx context.Context, host holdfast.HostID, d delivery
 	return nil
 }
 
+// applied is what a delivery mostly did.
+const applied = "applied"
+
 // takeDelivery runs inside the guarded transaction: everything that the event
 // triggers is in the change that it returns, or written here.
 func takeDelivery(ctx context.Context, tx store.Tx, d delivery.Received, seen holdfast.Observation, now time.Time) (change, error) {
 	source := HostSource(seen.Host)
-	fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body})
+	fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body, Outcome: applied})
 	if err != nil || !fresh {
 		return change{}, err
 	}
@@ -62,7 +65,7 @@ func takeDelivery(ctx context.Context, tx store.Tx, d delivery.Received, seen ho
 		return change{}, fmt.Errorf("incarnation %d of %s: %w", seen.Incarnation, seen.Instance, delivery.ErrNotYet)
 	}
 	c := fold(cur, seen, delivered, now)
-	outcome := "applied"
+	outcome := applied
 	switch {
 	case seen.Incarnation < cur.incarnation:
 		outcome, err = endLeftover(ctx, tx, seen, c.ignored)
@@ -71,8 +74,8 @@ func takeDelivery(ctx context.Context, tx store.Tx, d delivery.Received, seen ho
 	case !c.changed:
 		outcome = "applied: it was known"
 	}
-	if err != nil {
-		return change{}, err
+	if err != nil || outcome == applied {
+		return c, err
 	}
 	return c, inbox.Note(ctx, tx, source, d.ID, outcome)
 }

@@ -20,12 +20,9 @@ type Attempt struct {
 // While another claim is live it returns a *HeldError, whoever the holder is: a process that meets its own claim is
 // another attempt too. An operation that ended gives an *EndedError, an unknown one ErrNotFound (contract: A6).
 func Take(ctx context.Context, tx Tx, now time.Time, a Attempt) (Operation, Claim, error) {
-	if a.Holder == "" || a.TTL < 0 {
-		return Operation{}, Claim{}, fmt.Errorf("take operation %s: holder %q with a claim of %s", a.Operation, a.Holder, a.TTL)
-	}
-	ttl := a.TTL
-	if ttl == 0 || ttl > MaxClaim {
-		ttl = MaxClaim
+	ttl, err := a.ttl()
+	if err != nil {
+		return Operation{}, Claim{}, fmt.Errorf("take operation %s: %w", a.Operation, err)
 	}
 	for range rereads {
 		// An attempt that never reported back breaks the row of answered ones: nobody knows what it met.
@@ -38,13 +35,29 @@ func Take(ctx context.Context, tx Tx, now time.Time, a Attempt) (Operation, Clai
 			return Operation{}, Claim{}, fmt.Errorf("take operation %s: %w", a.Operation, err)
 		}
 		if ok {
-			return o, Claim{Operation: o.ID, Number: o.Claim, Holder: o.Holder, Taken: o.ClaimedAt, Expires: o.ClaimExpires}, nil
+			return o, o.claim(), nil
 		}
 		if err := unavailable(ctx, tx, now, a.Operation); err != nil {
 			return Operation{}, Claim{}, fmt.Errorf("take operation %s: %w", a.Operation, err)
 		}
 	}
 	return Operation{}, Claim{}, fmt.Errorf("take operation %s: %w", a.Operation, ErrHeld)
+}
+
+// ttl is how long the claim lasts.
+func (a Attempt) ttl() (time.Duration, error) {
+	if a.Holder == "" || a.TTL < 0 {
+		return 0, fmt.Errorf("holder %q with a claim of %s", a.Holder, a.TTL)
+	}
+	if a.TTL == 0 || a.TTL > MaxClaim {
+		return MaxClaim, nil
+	}
+	return a.TTL, nil
+}
+
+// claim is the claim that the row says is the current one.
+func (o Operation) claim() Claim {
+	return Claim{Operation: o.ID, Number: o.Claim, Holder: o.Holder, Taken: o.ClaimedAt, Expires: o.ClaimExpires}
 }
 
 // unavailable says why a pending, unclaimed row was not found under id; nil when it is there by now.
@@ -76,14 +89,30 @@ func fence(ctx context.Context, tx Tx, c Claim, update string, args ...any) (Ope
 			return o, err
 		}
 	}
+	return Operation{}, fenced(ctx, tx, c)
+}
+
+// fenceOnly is fence for a caller that does not need the row.
+func fenceOnly(ctx context.Context, tx Tx, c Claim, update string, args ...any) error {
+	if c.Holder != "" {
+		n, err := changed(tx.ExecContext(ctx, update, append([]any{c.Operation, c.Number, c.Holder}, args...)...))
+		if err != nil || n == 1 {
+			return err
+		}
+	}
+	return fenced(ctx, tx, c)
+}
+
+// fenced is the error of a claim that is not the current one.
+func fenced(ctx context.Context, tx Tx, c Claim) error {
 	o, ok, err := byID(ctx, tx, c.Operation)
 	switch {
 	case err != nil:
-		return Operation{}, err
+		return err
 	case !ok:
-		return Operation{}, errors.Join(ErrFenced, ErrNotFound)
+		return errors.Join(ErrFenced, ErrNotFound)
 	}
-	return Operation{}, &FencedError{Claim: c, Operation: o}
+	return &FencedError{Claim: c, Operation: o}
 }
 
 // Check reports whether the claim is current and has time left, and holds the row until the transaction ends, so that
@@ -100,7 +129,7 @@ func Check(ctx context.Context, tx Tx, now time.Time, c Claim) (Operation, error
 // Issue records that a call which may change the far side is about to begin, so that whoever comes next knows that its
 // outcome is uncertain. It refuses a claim with no time left (contract: A7).
 func Issue(ctx context.Context, tx Tx, now time.Time, c Claim) error {
-	_, err := fence(ctx, tx, c, `UPDATE operation SET issued = TRUE, updated_at = $4`+current+` AND claim_expires > $4`, micros(now))
+	err := fenceOnly(ctx, tx, c, `UPDATE operation SET issued = TRUE, updated_at = $4`+current+` AND claim_expires > $4`, micros(now))
 	if err != nil {
 		return fmt.Errorf("issue operation %s: %w", c.Operation, err)
 	}
@@ -127,7 +156,7 @@ func Release(ctx context.Context, tx Tx, now time.Time, c Claim, r Report) error
 	if r.Answered && r.WaitsFor == "" {
 		counted = 1
 	}
-	_, err = fence(ctx, tx, c, `UPDATE operation SET holder = '', claim_expires = 0, updated_at = $4, due_at = $5,
+	err = fenceOnly(ctx, tx, c, `UPDATE operation SET holder = '', claim_expires = 0, updated_at = $4, due_at = $5,
 		last_error = $6, waits_for = $7, issued = issued AND NOT $8,
 		answered = answered + $9,
 		answered_for = answered_for + $9 * ($4 - CASE WHEN last_answered_at > 0 THEN last_answered_at ELSE claimed_at END),

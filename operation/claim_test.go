@@ -27,6 +27,42 @@ func TestA1_AnIntentIsRecordedWholeAndUnclaimed(t *testing.T) {
 	}
 }
 
+// contract: A1, A6. Recorded and taken in one statement is what Record and Take leave.
+func TestA6_RecordedAndTakenIsAsRecordThenTake(t *testing.T) {
+	w := newWorld(t)
+	w.record("op1", sandbox, "CREATE")
+	want := w.take("op1", epoch, time.Minute)
+	wanted := w.get("op1")
+	other := newWorld(t)
+	in := operation.Intent{ID: "op1", Resource: sandbox, Kind: "CREATE", Generation: 1, Deadline: epoch.Add(time.Minute), Input: []byte(`{"image":"base"}`)}
+	other.must(func(tx operation.Tx) error {
+		o, c, err := operation.RecordTaken(context.Background(), tx, epoch.Add(time.Nanosecond), in, operation.Attempt{Holder: want.Holder, TTL: time.Minute})
+		if err != nil {
+			return err
+		}
+		if d := cmp.Diff(want, c); d != "" {
+			t.Errorf("the claim: %s", d)
+		}
+		if d := cmp.Diff(wanted, o); d != "" {
+			t.Errorf("the operation as answered: %s", d)
+		}
+		return nil
+	})
+	if d := cmp.Diff(wanted, other.get("op1")); d != "" {
+		t.Errorf("the operation as recorded: %s", d)
+	}
+	err := update(other.db, func(tx operation.Tx) error {
+		_, _, err := operation.RecordTaken(context.Background(), tx, epoch, in, operation.Attempt{Holder: "another"})
+		return err
+	})
+	wantErr(t, err, operation.ErrPending)
+	_, err = other.tryTake("op1", epoch.Add(time.Second), 0)
+	wantErr(t, err, operation.ErrHeld)
+	if err := other.finish(want, epoch, done); err != nil {
+		t.Errorf("its holder could not finish it: %v", err)
+	}
+}
+
 // contract: A6
 func TestA6_AtMostOneOperationIsPendingPerResource(t *testing.T) {
 	w := newWorld(t)

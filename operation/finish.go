@@ -48,7 +48,7 @@ func endingArgs(now time.Time, out Outcome) ([]any, error) {
 func Finish(ctx context.Context, tx Tx, now time.Time, c Claim, out Outcome) error {
 	args, err := endingArgs(now, out)
 	if err == nil {
-		_, err = fence(ctx, tx, c, `UPDATE operation SET`+ending(4)+current, args...)
+		err = fenceOnly(ctx, tx, c, `UPDATE operation SET`+ending(4)+current, args...)
 	}
 	if err != nil {
 		return fmt.Errorf("finish operation %s: %w", c.Operation, err)

@@ -18,31 +18,68 @@ const rereads = 4
 // A resource has at most one pending operation: another one in the way gives a *PendingError that carries it, and so
 // does a second Record of the same pending id. An id that has already ended gives an *EndedError.
 func Record(ctx context.Context, tx Tx, now time.Time, in Intent) (Operation, error) {
+	now = fromMicros(micros(now))
+	o := in.pending(now)
+	o.DueAt = now
+	return o, o.insert(ctx, tx, in)
+}
+
+// RecordTaken is Record and Take in one statement, for an intent that the caller carries out at once: the operation
+// comes into being with its first claim. a.Operation is not looked at.
+func RecordTaken(ctx context.Context, tx Tx, now time.Time, in Intent, a Attempt) (Operation, Claim, error) {
+	ttl, err := a.ttl()
+	if err != nil {
+		return Operation{}, Claim{}, fmt.Errorf("record operation %s: %w", in.ID, err)
+	}
+	now = fromMicros(micros(now))
+	o := in.pending(now)
+	o.Claim, o.Holder, o.Attempts = 1, a.Holder, 1
+	o.ClaimedAt, o.ClaimExpires = now, fromMicros(micros(now.Add(ttl)))
+	o.DueAt = o.ClaimExpires
+	if err := o.insert(ctx, tx, in); err != nil {
+		return Operation{}, Claim{}, err
+	}
+	return o, o.claim(), nil
+}
+
+// pending is the operation that an intent becomes, as it will be read back.
+func (in Intent) pending(now time.Time) Operation {
+	o := Operation{
+		ID: in.ID, Resource: in.Resource, Kind: in.Kind, Generation: in.Generation, State: StatePending,
+		EnteredAt: now, Deadline: fromMicros(micros(in.Deadline)), UpdatedAt: now,
+	}
+	if len(in.Input) > 0 {
+		o.Input = []byte(in.Input)
+	}
+	return o
+}
+
+func (o Operation) insert(ctx context.Context, tx Tx, in Intent) error {
 	if err := in.validate(); err != nil {
-		return Operation{}, fmt.Errorf("record operation: %w", err)
+		return fmt.Errorf("record operation: %w", err)
 	}
 	if len(in.Input) > 0 && !json.Valid(in.Input) {
-		return Operation{}, fmt.Errorf("record operation %s: input is not JSON", in.ID)
+		return fmt.Errorf("record operation %s: input is not JSON", in.ID)
 	}
 	for range rereads {
-		o, ok, err := one(ctx, tx, `INSERT INTO operation
-			(id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at, input)
-			VALUES ($1, $2, $3, $4, $5, 'PENDING', $6, $7, $6, $6, $8)
-			ON CONFLICT DO NOTHING RETURNING `+columns,
-			in.ID, in.Resource.Kind, in.Resource.ID, in.Kind, in.Generation, micros(now), micros(in.Deadline),
-			string(in.Input))
+		n, err := changed(tx.ExecContext(ctx, `INSERT INTO operation
+			(id, resource_kind, resource_id, kind, generation, state, claim, holder, claimed_at, claim_expires, attempts,
+			entered_at, deadline, due_at, updated_at, input)
+			VALUES ($1, $2, $3, $4, $5, 'PENDING', $6, $7, $8, $9, $10, $11, $12, $13, $11, $14) ON CONFLICT DO NOTHING`,
+			in.ID, in.Resource.Kind, in.Resource.ID, in.Kind, in.Generation, o.Claim, o.Holder, micros(o.ClaimedAt),
+			micros(o.ClaimExpires), o.Attempts, micros(o.EnteredAt), micros(o.Deadline), micros(o.DueAt), string(in.Input)))
 		if err != nil {
-			return Operation{}, fmt.Errorf("record operation %s: %w", in.ID, err)
+			return fmt.Errorf("record operation %s: %w", in.ID, err)
 		}
-		if ok {
-			return o, nil
+		if n == 1 {
+			return nil
 		}
 		// A new statement sees what the insert ran into, even if that was committed after this transaction began.
 		if err := inTheWay(ctx, tx, in); err != nil {
-			return Operation{}, fmt.Errorf("record operation %s: %w", in.ID, err)
+			return fmt.Errorf("record operation %s: %w", in.ID, err)
 		}
 	}
-	return Operation{}, fmt.Errorf("record operation %s on %s: %w", in.ID, in.Resource, ErrPending)
+	return fmt.Errorf("record operation %s on %s: %w", in.ID, in.Resource, ErrPending)
 }
 
 // inTheWay says what an intent's row conflicted with; nil when that has gone meanwhile.

@@ -77,6 +77,14 @@ func one(ctx context.Context, tx Tx, query string, args ...any) (Operation, bool
 	return o, err == nil, err
 }
 
+// changed is how many rows a statement changed.
+func changed(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
 func encodeFailure(f *Failure) (string, error) {
 	if f == nil {
 		return "", nil

@@ -157,6 +157,9 @@ func (s *Service) settle(ctx context.Context, b begun, what string, change func(
 // (contract: A1).
 func (s *Service) finish(ctx context.Context, b begun, seen holdfast.Observation) (row, error) {
 	verb := holdfast.OperationKind(b.op.Kind)
+	if r, done, err := s.finishUnchanged(ctx, b, seen); done || err != nil {
+		return r, s.fenced(ctx, b, err)
+	}
 	r, wanted, err := s.settle(ctx, b, "finish", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		if err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateDone}); err != nil {
 			return err
@@ -171,6 +174,25 @@ func (s *Service) finish(ctx context.Context, b begun, seen holdfast.Observation
 		return row{}, superseded(b)
 	}
 	return r, nil
+}
+
+// finishUnchanged is finish in the usual case, that nobody changed the sandbox
+// since the attempt began: then it need not be read again. It reports whether that
+// was so; if not, nothing was done.
+func (s *Service) finishUnchanged(ctx context.Context, b begun, seen holdfast.Observation) (row, bool, error) {
+	ctx, cancel := operation.Closing(ctx, closing)
+	defer cancel()
+	var r row
+	var stood bool
+	err := s.update(ctx, "finish", func(tx store.Tx, now time.Time) (err error) {
+		r = b.row
+		arrive(&r, holdfast.OperationKind(b.op.Kind), seen, now)
+		if stood, err = r.saveOver(ctx, tx, now, b.row); err != nil || !stood {
+			return err
+		}
+		return operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateDone})
+	})
+	return r, stood, err
 }
 
 // arrive is what a finished operation changes of a sandbox.

@@ -167,17 +167,19 @@ func (s *Service) record(ctx context.Context, tx store.Tx, now time.Time, b *beg
 
 // intend records the operation at the row's generation and claims it.
 func (s *Service) intend(ctx context.Context, tx store.Tx, now time.Time, b *begun, in intent) error {
-	op, err := in.record(ctx, tx, now, b.row)
+	op, claim, err := operation.RecordTaken(ctx, tx, now, in.on(b.row, now), operation.Attempt{
+		Holder: operation.NewHolder(s.config.Process), TTL: s.config.ClaimTTL})
 	if err != nil {
 		return err
 	}
-	b.op = &op
-	return s.take(ctx, tx, now, b)
+	b.op, b.claim = &op, &claim
+	return nil
 }
 
-func (in intent) record(ctx context.Context, tx store.Tx, now time.Time, r row) (operation.Operation, error) {
-	return operation.Record(ctx, tx, now, operation.Intent{
-		ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation, Deadline: now.Add(deadlineOf(in.verb))})
+// on is the intent as it is recorded of a sandbox.
+func (in intent) on(r row, now time.Time) operation.Intent {
+	return operation.Intent{ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation,
+		Deadline: now.Add(deadlineOf(in.verb))}
 }
 
 // replace supersedes what is pending and unclaimed, then records the intent.
@@ -225,7 +227,7 @@ func (s *Service) beginWanted(ctx context.Context, tx store.Tx, now time.Time, r
 	if err := r.raiseFor(ctx, tx, now, in.verb); err != nil {
 		return false, err
 	}
-	_, err = in.record(ctx, tx, now, *r)
+	_, err = operation.Record(ctx, tx, now, in.on(*r, now))
 	return err == nil, err
 }
 

@@ -61,20 +61,27 @@ func (s *Service) guestSource(r *http.Request) (delivery.Source, error) {
 }
 
 // deliver counts a delivery once: its id and its effect in one transaction
-// (contract: B3, B4). The effect returns what it did, for operators.
-func (s *Service) deliver(ctx context.Context, d delivery.Received, effect func(tx store.Tx, now time.Time) (string, error)) error {
+// (contract: B3, B4). The effect returns what it did, for operators; usual is what
+// that mostly is.
+func (s *Service) deliver(ctx context.Context, d delivery.Received, usual string, effect func(tx store.Tx, now time.Time) (string, error)) error {
 	return s.update(ctx, "delivery", func(tx store.Tx, now time.Time) error {
-		fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: d.Source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body})
+		fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: d.Source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body, Outcome: usual})
 		if err != nil || !fresh {
 			return err
 		}
 		did, err := effect(tx, now)
-		if err != nil {
+		if err != nil || did == usual {
 			return err
 		}
 		return inbox.Note(ctx, tx, d.Source, d.ID, did)
 	})
 }
+
+// didNote is what a delivery did that left the rest to a live attempt.
+const didNote = "applied: noted"
+
+// didFail is what one did that made a sandbox FAILED.
+const didFail = "applied: FAILED"
 
 // guestReported is H5: ready or failed, from the guest itself.
 func (s *Service) guestReported(ctx context.Context, d delivery.Received) error {
@@ -90,7 +97,15 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 		return fmt.Errorf("%w: guests do not report %q", delivery.ErrMalformed, d.Kind)
 	}
 	var touched holdfast.SandboxID
-	err := s.deliver(ctx, d, func(tx store.Tx, _ time.Time) (string, error) {
+	err := s.deliver(ctx, d, didNote, func(tx store.Tx, began time.Time) (string, error) {
+		touched = ""
+		if kind == holdfast.DeliveryReady && tx.ForUpdate() == "" {
+			noted, err := noteReady(ctx, tx, began, holdfast.InstanceRef{Instance: report.Instance, Incarnation: report.Incarnation})
+			if err != nil || noted != "" {
+				touched = noted
+				return didNote, err
+			}
+		}
 		r, found, now, err := lockByInstance(ctx, tx, report.Instance)
 		if err != nil {
 			return "", err
@@ -122,14 +137,14 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 		if failure == nil {
 			failure = &holdfast.Failure{Reason: holdfast.ReasonSetupFailed, Message: "the guest reported that it failed"}
 		}
-		return "applied: FAILED", s.failRow(ctx, tx, now, &r, failure)
+		return didFail, s.failRow(ctx, tx, now, &r, failure)
 	}
 	pending, has, err := operation.Pending(ctx, tx, r.resource())
 	if err != nil {
 		return "", err
 	}
 	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) {
-		return "applied: noted", r.save(ctx, tx, now)
+		return didNote, r.save(ctx, tx, now)
 	}
 	if _, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateDone}); err != nil {
 		return "", err
@@ -173,7 +188,7 @@ func (s *Service) fleetReported(ctx context.Context, d delivery.Received) error 
 		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
 	}
 	var touched holdfast.SandboxID
-	err := s.deliver(ctx, d, func(tx store.Tx, _ time.Time) (string, error) {
+	err := s.deliver(ctx, d, didFail, func(tx store.Tx, _ time.Time) (string, error) {
 		r, found, now, err := lockByInstance(ctx, tx, seen.Instance)
 		if err != nil {
 			return "", err
@@ -199,7 +214,7 @@ func (s *Service) applyExit(ctx context.Context, tx store.Tx, now time.Time, r r
 	case r.State != holdfast.SandboxCreating && r.State != holdfast.SandboxReady && r.State != holdfast.SandboxSuspended:
 		return "ignored: the sandbox is " + string(r.State), nil
 	}
-	return "applied: FAILED", s.failRow(ctx, tx, now, &r, failureOf(seen))
+	return didFail, s.failRow(ctx, tx, now, &r, failureOf(seen))
 }
 
 func isNotFound(err error) bool { return errors.Is(err, operation.ErrNotFound) }

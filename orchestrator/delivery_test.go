@@ -265,6 +265,9 @@ func TestAReadyDuringALiveAttemptIsNotedBesideTheState(t *testing.T) {
 		t.Fatalf("status %d", status)
 	}
 	id := holdfast.SandboxID(level.Spec.Owner)
+	if n := h.count(`SELECT COUNT(*) FROM delivery WHERE outcome = 'applied: noted'`); n != 1 {
+		t.Error("the journal does not say that it was noted")
+	}
 	if sb := h.get(id); sb.State != holdfast.SandboxCreating || sb.Operation == nil || sb.Operation.Claim == nil {
 		t.Fatalf("the delivery settled what an attempt is at: %+v", sb)
 	}
@@ -275,6 +278,59 @@ func TestAReadyDuringALiveAttemptIsNotedBesideTheState(t *testing.T) {
 	wg.Wait()
 	if sb := h.get(id); sb.State != holdfast.SandboxReady {
 		t.Fatalf("%s", sb.State)
+	}
+}
+
+// contract: A6. The end of the attempt sees what was recorded meanwhile, though
+// nobody waits for it.
+func TestA6_ADeleteWantedMeanwhileIsBegunByTheAttemptsEnd(t *testing.T) {
+	h := newHarness(t)
+	var id holdfast.SandboxID
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		h.fleet.script(nil)
+		id = holdfast.SandboxID(l.Spec.Owner)
+		err := h.db.Update(t.Context(), func(tx store.Tx) error {
+			_, err := tx.ExecContext(t.Context(), `UPDATE sandbox SET delete_wanted = TRUE WHERE id = $1`, l.Spec.Owner)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		return h.fleet.reach(l)
+	})
+	_, err := h.create("r1")
+	wantError(t, err, holdfast.Aborted, holdfast.ReasonSuperseded)
+	if err := h.Close(); err != nil { // waits for what goes on without a caller
+		t.Fatal(err)
+	}
+	if n := h.count(`SELECT COUNT(*) FROM operation WHERE resource_id = $1 AND kind = 'DELETE'`, string(id)); n != 1 {
+		t.Errorf("%d deletes begun", n)
+	}
+}
+
+// contract: B7, T37
+func TestB7_AnEarlierBootsReadyIsIgnoredAlsoDuringALiveAttempt(t *testing.T) {
+	h := newHarness(t)
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		err := h.db.Update(t.Context(), func(tx store.Tx) error {
+			_, err := tx.ExecContext(t.Context(), `UPDATE sandbox SET incarnation = 2 WHERE instance = $1`, string(l.Instance))
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if status := h.guestSays("ev-1", holdfast.DeliveryReady, l.Instance, 1); status != http.StatusNoContent {
+			t.Errorf("status %d", status)
+		}
+		return holdfast.Observation{}, holdfast.E(holdfast.Unavailable, holdfast.ReasonHostUnreachable, "silent")
+	})
+	_, err := h.create("r1")
+	wantError(t, err, holdfast.Unavailable, holdfast.ReasonHostUnreachable)
+	if n := h.count(`SELECT COUNT(*) FROM delivery WHERE outcome LIKE 'ignored%'`); n != 1 {
+		t.Errorf("%d recorded as ignored", n)
+	}
+	if n := h.count(`SELECT COUNT(*) FROM sandbox WHERE guest_said <> ''`); n != 0 {
+		t.Error("an earlier boot's word was taken for the current one's")
 	}
 }
 

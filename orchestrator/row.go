@@ -165,6 +165,43 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	return nil
 }
 
+// saveOver writes what the end of an operation changes of a sandbox, if it is as it
+// was read; false when it is not, and nothing was written.
+func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row) (bool, error) {
+	ports, err := optionalJSON(r.Ports, len(r.Ports) == 0)
+	if err != nil {
+		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
+	}
+	r.UpdatedAt = now
+	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7
+		WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE`,
+		string(r.ID), string(r.State), ports, store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
+		store.Micros(read.UpdatedAt), string(read.State), read.Generation, read.Incarnation)
+	if err != nil {
+		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
+	}
+	n, err := res.RowsAffected()
+	return n == 1, err
+}
+
+// noteReady records beside the state that the guest of a boot said it is ready,
+// where that is all it changes: a live attempt is at the create and hears it by
+// itself. It tells the sandbox, "" where it is not so. It must be alone with the
+// database: nothing is locked.
+func noteReady(ctx context.Context, tx store.Tx, now time.Time, ref holdfast.InstanceRef) (id holdfast.SandboxID, err error) {
+	err = tx.QueryRowContext(ctx, `UPDATE sandbox SET guest_said = $1 WHERE instance = $2 AND incarnation = $3 AND state = 'CREATING'
+		AND EXISTS (SELECT 1 FROM operation o WHERE o.resource_kind = $4 AND o.resource_id = sandbox.id AND o.state = 'PENDING'
+			AND o.claim_expires > $5) RETURNING id`,
+		string(holdfast.DeliveryReady), string(ref.Instance), ref.Incarnation, kindSandbox, store.Micros(now)).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("note that %s is ready: %w", ref.Instance, err)
+	}
+	return id, nil
+}
+
 func optionalJSON(v any, empty bool) (string, error) {
 	if empty {
 		return "", nil

@@ -36,6 +36,7 @@ type Delivery struct {
 	Kind       string    // what happened
 	ReceivedAt time.Time // on the receiver's clock
 	Body       []byte    // its hash is kept, for people who compare
+	Outcome    string    // what it will lead to, where that is known already; [Note] replaces it
 }
 
 // Record inserts d and says whether it is the first of its source and id. When it
@@ -48,8 +49,8 @@ func Record(ctx context.Context, tx Tx, d Delivery) (fresh bool, err error) {
 	}
 	sum := sha256.Sum256(d.Body)
 	res, err := tx.ExecContext(ctx, `INSERT INTO delivery (source, id, kind, received_at, body_sha256, outcome)
-		VALUES ($1, $2, $3, $4, $5, '') ON CONFLICT (source, id) DO NOTHING`,
-		d.Source, d.ID, d.Kind, d.ReceivedAt.UnixMicro(), hex.EncodeToString(sum[:]))
+		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (source, id) DO NOTHING`,
+		d.Source, d.ID, d.Kind, d.ReceivedAt.UnixMicro(), hex.EncodeToString(sum[:]), d.Outcome)
 	if err != nil {
 		return false, fmt.Errorf("inbox: record %s of %s: %w", d.ID, d.Source, err)
 	}
