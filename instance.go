@@ -102,6 +102,9 @@ type FleetService interface {
 	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
 	ListInstances(ctx context.Context, after string, limit int) (InstancePage, error)
 	ListHosts(ctx context.Context) ([]Host, error)
+	// Audit is the fleet's own part of the audit and that of each of its hosts,
+	// asked at once; one that does not answer is in it as not reachable (contract: F1).
+	Audit(ctx context.Context) ([]PartyAudit, error)
 }
 
 // HostService is one host's agent (H3).
@@ -110,6 +113,8 @@ type HostService interface {
 	// GetInstance answers NOT_FOUND for what was never seen, ABSENT for a tombstone.
 	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
 	ListInstances(ctx context.Context) ([]Observation, error)
+	// Audit is this host's part of the audit (contract: F1).
+	Audit(ctx context.Context) (PartyAudit, error)
 }
 
 // InstanceRef addresses one boot.

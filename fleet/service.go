@@ -75,6 +75,7 @@ const Orchestrator = "orchestrator"
 type Service struct {
 	db      store.DB
 	cluster string
+	holder  string
 	dial    func(string) holdfast.HostService
 	limits  Limits
 	log     *slog.Logger
@@ -98,7 +99,7 @@ func New(c Config) (*Service, error) {
 		c.Logger = slog.Default()
 	}
 	s := &Service{
-		db: c.DB, cluster: c.Cluster, dial: c.Dial, limits: c.Limits.withDefaults(), log: c.Logger,
+		db: c.DB, cluster: c.Cluster, holder: c.Holder, dial: c.Dial, limits: c.Limits.withDefaults(), log: c.Logger,
 		unwanted: map[holdfast.HostID]sightings{},
 	}
 	s.repair = s.newRepair()

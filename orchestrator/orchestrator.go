@@ -74,6 +74,7 @@ func (c Config) withDefaults() Config {
 type Service struct {
 	config Config
 	runner *operation.Runner
+	sweeps *reconcile.Runner
 	hosts  *hostCache
 	done   *bell
 
@@ -108,12 +109,16 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		hosts:  newHostCache(),
 		done:   newBell(),
 	}
+	var err error
+	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: config.Logger}, s.Sweeps()...); err != nil {
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if !config.Exclusive {
 		return s, nil
 	}
 	released := 0
-	err := config.DB.Update(ctx, func(tx store.Tx) error {
+	err = config.DB.Update(ctx, func(tx store.Tx) error {
 		now, err := tx.Now(ctx)
 		if err != nil {
 			return err
@@ -133,11 +138,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 
 // Run sweeps until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
-	runner, err := reconcile.NewRunner(reconcile.Config{Logger: s.config.Logger}, s.Sweeps()...)
-	if err != nil {
-		return fmt.Errorf("orchestrator: %w", err)
-	}
-	runner.Run(ctx)
+	s.sweeps.Run(ctx)
 	return nil
 }
 

@@ -28,6 +28,8 @@ type Resource struct {
 	// reporter was ever heard (contract: C2).
 	Reporter     string
 	FirstContact Notice
+	// Lifetime is who ends it when its time is over, and by when after that; empty for what has no such time.
+	Lifetime Notice
 }
 
 // Notice is who notices a silence, and by when.
@@ -108,6 +110,7 @@ func (r Registry) Validate() []Missing {
 		g.need(len(res.Tables) > 0, where, "no table")
 		g.need(len(res.States) > 0, where, "no states")
 		g.need(res.Reporter == "" || res.FirstContact.Sweep != "", where, "nobody notices that its reporter died before first contact")
+		g.need(res.Lifetime.Sweep == "" || res.Lifetime.By > 0, where, "no time by which the end of its lifetime is noticed")
 		g.need(res.Reporter == "" || res.FirstContact.By > 0, where, "no time by which a death before first contact is noticed")
 		for _, s := range res.States {
 			g.state("state "+res.Kind+" "+s.Name, s)
@@ -143,37 +146,65 @@ func (g *gaps) state(where string, s State) {
 // C3).
 func (r Registry) Compare(have Inventory) []Missing {
 	var g gaps
-	tables, deliveries, hops := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	kinds, sweeps := map[string]bool{}, map[string]bool{}
+	kinds, tables, deliveries, hops := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, res := range r.Resources {
 		kinds[res.Kind] = true
-		sweeps[res.FirstContact.Sweep] = true
 		for _, t := range res.Tables {
 			tables[t] = true
-		}
-		for _, s := range res.States {
-			sweeps[s.Sweep] = true
 		}
 		g.states(res, have.States[res.Kind])
 	}
 	for _, t := range r.Tables {
-		tables[t.Name], sweeps[t.Sweep] = true, true
+		tables[t.Name] = true
 	}
 	for _, d := range r.Deliveries {
-		deliveries[d.Kind], sweeps[d.Sweep] = true, true
+		deliveries[d.Kind] = true
 	}
 	for _, h := range r.Hops {
 		hops[h.Name] = true
 	}
-	delete(sweeps, "")
 	g.both("resource ", kinds, slices.Collect(maps.Keys(have.States)))
 	g.both("table ", tables, have.Tables)
 	g.both("delivery ", deliveries, have.Deliveries)
 	g.both("hop ", hops, have.Hops)
-	for _, name := range slices.Sorted(maps.Keys(sweeps)) {
-		g.need(slices.Contains(have.Sweeps, name), "sweep "+name, "is named, and does not run")
+	g.running(r, have.Sweeps)
+	return g
+}
+
+// Running holds the registry against the sweeps that run, by name: each that it names runs, and each that runs has a
+// row that says what for.
+func (r Registry) Running(sweeps []string) []Missing {
+	var g gaps
+	g.running(r, sweeps)
+	for _, name := range sweeps {
+		g.need(slices.Contains(r.Sweeps(), name), "sweep "+name, "runs, and no row says what for")
 	}
 	return g
+}
+
+func (g *gaps) running(r Registry, sweeps []string) {
+	for _, name := range r.Sweeps() {
+		g.need(slices.Contains(sweeps, name), "sweep "+name, "is named, and does not run")
+	}
+}
+
+// Sweeps lists the sweeps that the registry names, sorted.
+func (r Registry) Sweeps() []string {
+	named := map[string]bool{}
+	for _, res := range r.Resources {
+		named[res.FirstContact.Sweep], named[res.Lifetime.Sweep] = true, true
+		for _, s := range res.States {
+			named[s.Sweep] = true
+		}
+	}
+	for _, d := range r.Deliveries {
+		named[d.Sweep] = true
+	}
+	for _, t := range r.Tables {
+		named[t.Sweep] = true
+	}
+	delete(named, "")
+	return slices.Sorted(maps.Keys(named))
 }
 
 func (g *gaps) states(res Resource, have map[string]bool) {

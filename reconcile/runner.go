@@ -39,6 +39,8 @@ type running struct {
 	busy  map[string]bool // keys whose Act has not returned
 	stuck int             // of those, the ones past their deadline
 	last  *Report
+	since time.Time // when Run began; zero before
+	began time.Time // of the run in progress; zero if none is
 }
 
 // NewRunner returns a Runner of these sweeps, whose names differ. Nothing runs yet.
@@ -105,7 +107,49 @@ func (r *Runner) Last(name string) (Report, bool) {
 	return *s.last, true
 }
 
+// Status is how a sweep is doing.
+type Status struct {
+	Name    string
+	Every   time.Duration
+	Since   time.Time // when the schedule began; zero: it runs on none
+	Running time.Time // when the run in progress began; zero if none is
+	Last    *Report   // the last run that ended; nil if none has
+}
+
+// Status says how each sweep is doing, in the order in which they were given, and what time it is by the runner's clock.
+func (r *Runner) Status() (at time.Time, all []Status) {
+	for _, name := range r.order {
+		s := r.sweeps[name]
+		s.mu.Lock()
+		one := Status{Name: name, Every: s.Every, Since: s.since, Running: s.began}
+		if s.last != nil {
+			last := *s.last
+			one.Last = &last
+		}
+		s.mu.Unlock()
+		all = append(all, one)
+	}
+	return r.config.Clock(), all
+}
+
+// lateBy is how much later than its schedule says a sweep may begin a run before that is a fault, beside three periods: a
+// loaded machine is no fault.
+const lateBy = 10 * time.Second
+
+// Late reports that the sweep should have run again by now: no run is in progress, and none began within three periods
+// and 10 s. It is pure.
+func (s Status) Late(now time.Time) bool {
+	from := s.Since
+	if s.Last != nil && s.Last.Began.After(from) {
+		from = s.Last.Began
+	}
+	return s.Running.IsZero() && now.Sub(from) > 3*s.Every+lateBy
+}
+
 func (s *running) loop(ctx context.Context) {
+	s.mu.Lock()
+	s.since = s.config.Clock()
+	s.mu.Unlock()
 	failures := 0
 	wait := firstWait(s.Sweep, s.config.Jitter(s.Name, 0))
 	for run := 1; ; run++ {
@@ -160,6 +204,9 @@ func (s *running) runOnce(ctx context.Context) (Report, error) {
 	}
 	defer func() { <-s.turn }()
 	began := s.config.Clock()
+	s.mu.Lock()
+	s.began = began
+	s.mu.Unlock()
 	w := &walk{running: s, report: Report{Sweep: s.Name, Began: began}, slots: make(chan struct{}, s.Concurrency)}
 	err := w.pages(ctx)
 	w.items.Wait()
@@ -171,6 +218,7 @@ func (s *running) runOnce(ctx context.Context) (Report, error) {
 	s.mu.Lock()
 	s.last = new(Report)
 	*s.last = w.report
+	s.began = time.Time{}
 	s.mu.Unlock()
 	if s.config.Done != nil {
 		s.config.Done(w.report)

@@ -53,9 +53,10 @@ var table = map[string]row{
 	"store/postgres":         {ours: "store store/internal/migrate", modules: "github.com/jackc/pgx github.com/pressly/goose " + sys, why: "the other dialect"},
 	"store/storetest":        {ours: "store", why: "the suite that every dialect passes"},
 
-	"orchestrator": {ours: ". store delivery delivery/inbox operation reconcile", why: "a party: its own nouns over the reliability layer"},
-	"fleet":        {ours: ". store delivery delivery/inbox delivery/outbox reconcile", why: "a party: its own nouns over the reliability layer"},
-	"hostagent": {ours: ". delivery reconcile runtime spool", modules: sys,
+	"audit":        {ours: ". reconcile", why: "a party's registry in the root's words: the reliability layer knows none of them"},
+	"orchestrator": {ours: ". audit store delivery delivery/inbox operation reconcile", why: "a party: its own nouns over the reliability layer"},
+	"fleet":        {ours: ". audit store delivery delivery/inbox delivery/outbox reconcile", why: "a party: its own nouns over the reliability layer"},
+	"hostagent": {ours: ". audit delivery reconcile runtime spool", modules: sys,
 		why: "a party: it keeps records in files, so it needs no store; images are an interface to it"},
 	"guestagent": {ours: ". delivery spool", modules: fsnotify + " " + sys,
 		why: "a party, and PID 1 of every instance: its dependencies run in other people's images"},

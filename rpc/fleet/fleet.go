@@ -20,6 +20,7 @@ const (
 	pathGet    = "/fleet/get"
 	pathList   = "/fleet/list"
 	pathHosts  = "/fleet/hosts"
+	pathAudit  = "/fleet/audit"
 )
 
 // deliveryLimit bounds an H7 delivery, in bytes: an observation with a failure's
@@ -69,6 +70,9 @@ func Handler(svc Service, key hop.ClusterKey, o Options) http.Handler {
 	})
 	hop.Handle(calls, pathHosts, func(ctx context.Context, _ empty) ([]holdfast.Host, error) {
 		return svc.ListHosts(ctx)
+	})
+	hop.Handle(calls, pathAudit, func(ctx context.Context, _ empty) ([]holdfast.PartyAudit, error) {
+		return svc.Audit(ctx)
 	})
 	beats := http.NewServeMux()
 	hop.Handle(beats, "/heartbeat", func(ctx context.Context, in holdfast.Heartbeat) (empty, error) {
@@ -132,4 +136,8 @@ func (d dialed) ListInstances(ctx context.Context, after string, limit int) (hol
 
 func (d dialed) ListHosts(ctx context.Context) ([]holdfast.Host, error) {
 	return hop.Call[empty, []holdfast.Host](ctx, d.client, pathHosts, empty{})
+}
+
+func (d dialed) Audit(ctx context.Context) ([]holdfast.PartyAudit, error) {
+	return hop.Call[empty, []holdfast.PartyAudit](ctx, d.client, pathAudit, empty{})
 }

@@ -15,6 +15,7 @@ const (
 	pathEnsure = "/host/ensure"
 	pathGet    = "/host/get"
 	pathList   = "/host/list"
+	pathAudit  = "/host/audit"
 	pathGuest  = "/host/guest/" // INSTANCE/INCARNATION, then as package rpc/guest has it
 )
 
@@ -27,11 +28,15 @@ type getRequest struct {
 
 type nothing struct{}
 
-// Handler serves a host agent: levels to the fleet, reads to the fleet and the
-// orchestrator, guests to the orchestrator; each by the cluster key's tokens.
+// Handler serves a host agent: levels and its audit to the fleet, reads to the
+// fleet and the orchestrator, guests to the orchestrator; each by the cluster
+// key's tokens.
 func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) http.Handler {
-	levels := http.NewServeMux()
+	levels := http.NewServeMux() // what the fleet alone calls
 	hop.Handle(levels, pathEnsure, agent.EnsureInstance)
+	hop.Handle(levels, pathAudit, func(ctx context.Context, _ nothing) (holdfast.PartyAudit, error) {
+		return agent.Audit(ctx)
+	})
 	reads := http.NewServeMux()
 	hop.Handle(reads, pathGet, func(ctx context.Context, in getRequest) (holdfast.Observation, error) {
 		return agent.GetInstance(ctx, in.Instance)
@@ -43,7 +48,9 @@ func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) htt
 	guests.HandleFunc(pathGuest+"{instance}/{incarnation}/", func(w http.ResponseWriter, r *http.Request) { serveGuest(w, r, find) })
 
 	mux := http.NewServeMux()
-	mux.Handle(pathEnsure, key.Require(hop.HostAgent, []string{hop.Fleet}, levels))
+	for _, path := range []string{pathEnsure, pathAudit} {
+		mux.Handle(path, key.Require(hop.HostAgent, []string{hop.Fleet}, levels))
+	}
 	for _, path := range []string{pathGet, pathList} {
 		mux.Handle(path, key.Require(hop.HostAgent, []string{hop.Fleet, hop.Orchestrator}, reads))
 	}
@@ -106,4 +113,8 @@ func (c client) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfa
 
 func (c client) ListInstances(ctx context.Context) ([]holdfast.Observation, error) {
 	return hop.Call[nothing, []holdfast.Observation](ctx, c.hop, pathList, nothing{})
+}
+
+func (c client) Audit(ctx context.Context) (holdfast.PartyAudit, error) {
+	return hop.Call[nothing, holdfast.PartyAudit](ctx, c.hop, pathAudit, nothing{})
 }

@@ -133,14 +133,15 @@ func TestEachPartyReachesWhatItNeedsAndNothingElse(t *testing.T) {
 			_, err := host.Dial(c).EnsureInstance(t.Context(), holdfast.Level{Instance: known, Generation: 2})
 			return err
 		},
-		"get":  func(c hop.Client) error { _, err := host.Dial(c).GetInstance(t.Context(), known); return err },
-		"list": func(c hop.Client) error { _, err := host.Dial(c).ListInstances(t.Context()); return err },
+		"get":   func(c hop.Client) error { _, err := host.Dial(c).GetInstance(t.Context(), known); return err },
+		"list":  func(c hop.Client) error { _, err := host.Dial(c).ListInstances(t.Context()); return err },
+		"audit": func(c hop.Client) error { _, err := host.Dial(c).Audit(t.Context()); return err },
 		"guest": func(c hop.Client) error {
 			_, err := host.DialGuest(c, holdfast.InstanceRef{Instance: known, Incarnation: 2}).Status(t.Context())
 			return err
 		},
 	}
-	allowed := map[string]string{hop.Fleet: "ensure get list", hop.Orchestrator: "get list guest", hop.HostAgent: ""}
+	allowed := map[string]string{hop.Fleet: "ensure get list audit", hop.Orchestrator: "get list guest", hop.HostAgent: ""}
 	for party, may := range allowed {
 		for name, call := range calls {
 			want := holdfast.Code("")
