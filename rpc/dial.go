@@ -22,6 +22,7 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Operations: operationDialer{holdfastv1connect.NewOperationServiceClient(httpClient, baseURL, options...)},
 		Processes:  processDialer{holdfastv1connect.NewProcessServiceClient(httpClient, baseURL, options...)},
 		Files:      fileDialer{holdfastv1connect.NewFileServiceClient(httpClient, baseURL, options...)},
+		Audit:      auditDialer{holdfastv1connect.NewAuditServiceClient(httpClient, baseURL, options...)},
 	}
 }
 

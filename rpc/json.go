@@ -45,6 +45,8 @@ func listName(value any) string {
 		return "processes"
 	case []holdfast.FileInfo:
 		return "files"
+	case holdfast.AuditMatrix:
+		return "parties"
 	}
 	return ""
 }
@@ -71,6 +73,8 @@ func message(value any) (proto.Message, error) {
 		return entriesToWire(value), nil
 	case holdfast.FileWritten:
 		return writtenToWire(value), nil
+	case holdfast.AuditMatrix:
+		return matrixToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	}

@@ -125,6 +125,10 @@ func (e echo) ReadFile(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxI
 	return filled[holdfast.FileInfo](), io.NopCloser(strings.NewReader("")), nil
 }
 
+func (e echo) GetMatrix(context.Context, holdfast.Caller) (holdfast.AuditMatrix, error) {
+	return filled[holdfast.AuditMatrix](), nil
+}
+
 func same[T any](t *testing.T, what string, got T, err error, want T) {
 	t.Helper()
 	if err != nil {
@@ -136,7 +140,7 @@ func same[T any](t *testing.T, what string, got T, err error, want T) {
 
 func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	e := echo{clienttest.New(), make(chan any, 1)}
-	services := serve(t, rpc.Services{Sandboxes: e, Operations: e, Processes: e, Files: e})
+	services := serve(t, rpc.Services{Sandboxes: e, Operations: e, Processes: e, Files: e, Audit: e})
 	ctx, nobody := t.Context(), holdfast.Caller{}
 	sandbox := filled[holdfast.Sandbox]()
 
@@ -161,6 +165,9 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	gotJournal, err := services.Operations.ListOperations(ctx, nobody, journal)
 	same(t, "OperationPage", gotJournal, err, filled[holdfast.OperationPage]())
 	same[any](t, "ListOperations", e.last(t), nil, journal)
+
+	matrix, err := services.Audit.GetMatrix(ctx, nobody)
+	same(t, "AuditMatrix", matrix, err, filled[holdfast.AuditMatrix]())
 
 	start, exited := filled[holdfast.StartProcess](), filled[holdfast.Process]()
 	exited.Lost = false

@@ -31,6 +31,8 @@ type Fake struct {
 	Before func(ctx context.Context, call Call) error
 	// After runs when a call had its effect; its error is the answer instead.
 	After func(ctx context.Context, call Call) error
+	// Matrix is the audit.
+	Matrix holdfast.AuditMatrix
 
 	mu        sync.Mutex
 	changed   chan struct{} // closed at each change, then replaced
@@ -62,7 +64,7 @@ func New() *Fake {
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f}
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f}
 }
 
 // Serve serves the fake on loopback until the test ends, and returns its URL.
