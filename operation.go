@@ -14,6 +14,7 @@ const (
 	OperationSuspend OperationKind = "SUSPEND"
 	OperationResume  OperationKind = "RESUME"
 	OperationDelete  OperationKind = "DELETE"
+	OperationReplace OperationKind = "REPLACE" // a new boot for a lost instance, under the next incarnation
 )
 
 // Operation is one recorded intent: pending, or kept as the journal of its
@@ -28,6 +29,7 @@ type Operation struct {
 	Since      time.Time
 	UpdatedAt  time.Time
 	FinishedAt time.Time // zero while pending
+	Cause      Reason    // why it began where no caller asked for it: EXPIRED, or how the instance was lost
 	Claim      *Claim    // nil when no attempt is executing
 	WaitsFor   string    // what a pending one waits for: "image", "host", …; "" for nothing named
 	LastError  *Error

@@ -8,8 +8,12 @@ import (
 // Limits of a sandbox's settings (contract: A11).
 const (
 	MinTTL          = time.Second
-	MaxTTL          = 24 * time.Hour
+	MaxTTL          = 24 * time.Hour       // of a lifetime, where a server is not configured otherwise
+	LongestTTL      = 366 * 24 * time.Hour // no server allows more
 	DefaultTTL      = time.Hour
+	Retention       = 7 * 24 * time.Hour  // how long a suspended sandbox is kept
+	MaxRetention    = 30 * 24 * time.Hour // as far as a retention can be extended, where a server is not configured otherwise
+	FailedKept      = time.Hour           // how long a failed sandbox's record and output are kept
 	MaxRequestID    = 128
 	MaxName         = 128
 	MaxLabels       = 64
@@ -30,6 +34,17 @@ type Expiry string
 const (
 	ExpiryDelete  Expiry = "DELETE"
 	ExpirySuspend Expiry = "SUSPEND"
+)
+
+// Restart says what becomes of a sandbox whose instance is lost.
+type Restart string
+
+// The restart policies. Whichever it is, a caller can tell: a replaced instance
+// has another incarnation, and what was in memory is gone.
+const (
+	RestartNone           Restart = "NONE"            // the sandbox is FAILED; the default
+	RestartFresh          Restart = "FRESH"           // a new boot from the environment, files and all
+	RestartFromCheckpoint Restart = "FROM_CHECKPOINT" // not offered yet
 )
 
 // Egress says what an instance may reach besides its own callbacks.
@@ -94,11 +109,12 @@ type Sandbox struct {
 	Labels      map[string]string
 	TTL         time.Duration
 	OnExpiry    Expiry
+	Restart     Restart
 	Ports       []Port
 	CreatedAt   time.Time
 	UpdatedAt   time.Time
 	ReadyAt     time.Time // zero until it first became ready
-	ExpiresAt   time.Time // zero until it first became ready
+	ExpiresAt   time.Time // end of the lifetime; SUSPENDED: of the retention; FAILED: of the record; zero until it first became ready
 	DeletedAt   time.Time // zero unless DELETED
 }
 
@@ -117,6 +133,7 @@ type CreateSandbox struct {
 	Name        string
 	TTL         time.Duration // zero: one hour
 	OnExpiry    Expiry        // "": DELETE
+	Restart     Restart       // "": NONE
 	Env         map[string]string
 	Labels      map[string]string
 	Resources   Resources
@@ -127,6 +144,38 @@ type CreateSandbox struct {
 type MutateSandbox struct {
 	ID           SandboxID
 	IfGeneration int64 // zero: unconditional
+}
+
+// ExtendSandbox asks for at least so much more time. It never shortens, so a
+// repeat is harmless (contract: A11).
+type ExtendSandbox struct {
+	ID           SandboxID
+	TTL          time.Duration // from now on; of the lifetime to come while CREATING
+	IfGeneration int64         // zero: unconditional
+}
+
+// SetSandboxLifetime sets how a lifetime is; it may shorten the present one.
+type SetSandboxLifetime struct {
+	ID           SandboxID
+	TTL          time.Duration // from now on, and again from each resume on; zero: as it is
+	OnExpiry     Expiry        // "": as it is
+	IfGeneration int64         // zero: unconditional
+}
+
+// WatchSandboxes asks for every sandbox of the project, then for every change.
+type WatchSandboxes struct {
+	// After is the Version of the last event that was seen: only what changed
+	// since then comes. "" begins with every sandbox that is not deleted.
+	After string
+}
+
+// SandboxEvent is one sandbox as it is now, because it changed. Several changes
+// in a row may be one event; the last one never goes missing. An event without a
+// sandbox only says how far the watch has come: everything up to its Version was
+// yielded.
+type SandboxEvent struct {
+	Version string // goes into WatchSandboxes.After; opaque
+	Sandbox *Sandbox
 }
 
 // ListSandboxes filters and pages.
@@ -153,15 +202,27 @@ type Caller struct {
 // method's caller is authenticated; what belongs to another project is
 // NOT_FOUND.
 type SandboxService interface {
+	LifetimeService
 	CreateSandbox(ctx context.Context, caller Caller, in CreateSandbox) (Sandbox, error)
 	GetSandbox(ctx context.Context, caller Caller, id SandboxID) (Sandbox, error)
 	ListSandboxes(ctx context.Context, caller Caller, in ListSandboxes) (SandboxPage, error)
 	SuspendSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
 	ResumeSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
 	DeleteSandbox(ctx context.Context, caller Caller, in MutateSandbox) (Sandbox, error)
+	// WatchSandboxes yields until ctx ends, yield fails or the watch is broken off
+	// with an error; UNAVAILABLE is gone on after by the last Version (contract: A5).
+	WatchSandboxes(ctx context.Context, caller Caller, in WatchSandboxes, yield func(SandboxEvent) error) error
 	// StreamSandboxLog yields the console (boot included) from offset on. With
 	// follow it goes on until the instance ends or ctx does.
 	StreamSandboxLog(ctx context.Context, caller Caller, in SandboxLog, yield func(OutputChunk) error) error
+}
+
+// LifetimeService changes how long a sandbox lives. No call waits for a live
+// attempt. What is beyond extending is FAILED_PRECONDITION, reason EXPIRED where
+// the lifetime's end is being carried out (contract: A11).
+type LifetimeService interface {
+	ExtendSandbox(ctx context.Context, caller Caller, in ExtendSandbox) (Sandbox, error)
+	SetSandboxLifetime(ctx context.Context, caller Caller, in SetSandboxLifetime) (Sandbox, error)
 }
 
 // SandboxLog addresses a part of a sandbox's console.

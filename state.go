@@ -8,7 +8,7 @@ type SandboxState string
 
 // The states of a sandbox.
 const (
-	SandboxCreating  SandboxState = "CREATING"
+	SandboxCreating  SandboxState = "CREATING" // not ready yet, or not again since its instance was lost
 	SandboxReady     SandboxState = "READY"
 	SandboxSuspended SandboxState = "SUSPENDED"
 	SandboxFailed    SandboxState = "FAILED"
@@ -69,6 +69,7 @@ const (
 // the defaults of the registry that the C3 test holds against these tables.
 const (
 	OperationUnclaimedAfter = 30 * time.Second
+	ExpiryAfter             = 10 * time.Second // an overdue lifetime or retention
 	InstancePrepareAfter    = 15 * time.Minute
 	InstanceBootAfter       = 2 * time.Minute
 	InstanceStoppingAfter   = time.Minute
@@ -84,8 +85,8 @@ const (
 func SandboxTransitions() map[SandboxState][]SandboxState {
 	return map[SandboxState][]SandboxState{
 		SandboxCreating:  {SandboxReady, SandboxFailed, SandboxDeleting},
-		SandboxReady:     {SandboxSuspended, SandboxFailed, SandboxDeleting},
-		SandboxSuspended: {SandboxReady, SandboxFailed, SandboxDeleting},
+		SandboxReady:     {SandboxCreating, SandboxSuspended, SandboxFailed, SandboxDeleting},
+		SandboxSuspended: {SandboxCreating, SandboxReady, SandboxFailed, SandboxDeleting},
 		SandboxFailed:    {SandboxDeleting},
 		SandboxDeleting:  {SandboxDeleted},
 		SandboxDeleted:   {},

@@ -45,6 +45,7 @@ func (in CreateSandbox) Validate() error {
 		checkText("name", in.Name, MaxName),
 		checkTTL(in.TTL),
 		checkOneOf("on_expiry", in.OnExpiry, "", ExpiryDelete, ExpirySuspend),
+		checkRestart(in.Restart),
 		checkEnv(in.Env),
 		checkLabels(in.Labels),
 		in.Resources.Validate(),
@@ -67,6 +68,40 @@ func (in MutateSandbox) Validate() error {
 		CheckID("id", PrefixSandbox, string(in.ID)),
 		checkNotNegative("if_generation", in.IfGeneration),
 	)
+}
+
+// Validate checks the form of the id, the time and the condition; how much the
+// server allows depends on the sandbox's state.
+func (in ExtendSandbox) Validate() error {
+	if in.TTL == 0 {
+		return bad("ttl", "is missing: say how long the sandbox shall live from now on at least")
+	}
+	return firstError(
+		CheckID("id", PrefixSandbox, string(in.ID)),
+		checkTTL(in.TTL),
+		checkNotNegative("if_generation", in.IfGeneration),
+	)
+}
+
+// Validate checks that there is something to set, and its form.
+func (in SetSandboxLifetime) Validate() error {
+	if in.TTL == 0 && in.OnExpiry == "" {
+		return bad("ttl", "is missing, and so is on_expiry: there is nothing to set")
+	}
+	return firstError(
+		CheckID("id", PrefixSandbox, string(in.ID)),
+		checkTTL(in.TTL),
+		checkOneOf("on_expiry", in.OnExpiry, "", ExpiryDelete, ExpirySuspend),
+		checkNotNegative("if_generation", in.IfGeneration),
+	)
+}
+
+// Validate checks the form of the version.
+func (in WatchSandboxes) Validate() error {
+	if len(in.After) > MaxPageToken || strings.ContainsFunc(in.After, invisible) {
+		return bad("after", "is no version that an event carried")
+	}
+	return nil
 }
 
 // Validate checks the filters and the page.
@@ -226,10 +261,18 @@ func checkEnvironment(reference string) error {
 }
 
 func checkTTL(ttl time.Duration) error {
-	if ttl != 0 && (ttl < MinTTL || ttl > MaxTTL) {
-		return bad("ttl", "is %s; it must be between %s and %s", ttl, MinTTL, MaxTTL)
+	if ttl != 0 && (ttl < MinTTL || ttl > LongestTTL) {
+		return bad("ttl", "is %s; it must be between %s and %s, or less where the server says so", ttl, MinTTL, LongestTTL)
 	}
 	return nil
+}
+
+func checkRestart(policy Restart) error {
+	if policy == RestartFromCheckpoint {
+		return E(Unimplemented, ReasonNotCapable, "restart %s needs checkpoints, which this version has not: use %s or %s",
+			policy, RestartNone, RestartFresh).With("field", "restart")
+	}
+	return checkOneOf("restart", policy, "", RestartNone, RestartFresh)
 }
 
 func checkCommand(command string, args []string) error {

@@ -51,7 +51,15 @@ func TestT7_EveryWrongFieldIsNamedWithItsLimit(t *testing.T) {
 		"name not UTF-8":         {goodCreate(func(in *holdfast.CreateSandbox) { in.Name = "\xff" }), "name", "UTF-8"},
 		"ttl too short":          {goodCreate(func(in *holdfast.CreateSandbox) { in.TTL = time.Millisecond }), "ttl", "1ms"},
 		"ttl negative":           {goodCreate(func(in *holdfast.CreateSandbox) { in.TTL = -time.Second }), "ttl", "-1s"},
-		"ttl too long":           {goodCreate(func(in *holdfast.CreateSandbox) { in.TTL = 25 * time.Hour }), "ttl", "24h0m0s"},
+		"ttl too long":           {goodCreate(func(in *holdfast.CreateSandbox) { in.TTL = 367 * 24 * time.Hour }), "ttl", "8784h0m0s"},
+		"unknown restart":        {goodCreate(func(in *holdfast.CreateSandbox) { in.Restart = "ALWAYS" }), "restart", "FRESH"},
+		"extend by nothing":      {holdfast.ExtendSandbox{ID: sandboxID}, "ttl", "missing"},
+		"extend by too little":   {holdfast.ExtendSandbox{ID: sandboxID, TTL: time.Millisecond}, "ttl", "1ms"},
+		"extend another's id":    {holdfast.ExtendSandbox{ID: "x", TTL: time.Hour}, "id", "sb-"},
+		"set nothing":            {holdfast.SetSandboxLifetime{ID: sandboxID}, "ttl", "nothing to set"},
+		"set unknown end":        {holdfast.SetSandboxLifetime{ID: sandboxID, OnExpiry: "KEEP"}, "on_expiry", "SUSPEND"},
+		"set if negative":        {holdfast.SetSandboxLifetime{ID: sandboxID, TTL: time.Hour, IfGeneration: -1}, "if_generation", "-1"},
+		"watch from a nonsense":  {holdfast.WatchSandboxes{After: "a b"}, "after", "version"},
 		"unknown expiry":         {goodCreate(func(in *holdfast.CreateSandbox) { in.OnExpiry = "7" }), "on_expiry", "DELETE, SUSPEND"},
 		"unknown egress":         {goodCreate(func(in *holdfast.CreateSandbox) { in.Egress = "LAN" }), "egress", "INTERNET, NONE"},
 		"env name":               {goodCreate(func(in *holdfast.CreateSandbox) { in.Env = map[string]string{"1A": ""} }), "env", "1A"},
@@ -126,11 +134,14 @@ func TestWhatIsAtItsLimitPasses(t *testing.T) {
 		"create": goodCreate(func(in *holdfast.CreateSandbox) {
 			in.RequestID = strings.Repeat("~", holdfast.MaxRequestID)
 			in.Name = strings.Repeat("é", holdfast.MaxName/2)
-			in.TTL, in.OnExpiry, in.Egress = holdfast.MaxTTL, holdfast.ExpirySuspend, holdfast.EgressNone
+			in.TTL, in.OnExpiry, in.Egress, in.Restart = holdfast.MaxTTL, holdfast.ExpirySuspend, holdfast.EgressNone, holdfast.RestartFresh
 			in.Env, in.Labels = env, many(holdfast.MaxLabels, strings.Repeat("x", holdfast.MaxLabelLength))
 			in.Resources = holdfast.Resources{CPUMillis: 1, MemoryBytes: holdfast.MinMemoryBytes, PIDs: holdfast.MinPIDs}
 		}),
 		"defaults": goodCreate(func(*holdfast.CreateSandbox) {}),
+		"extend":   holdfast.ExtendSandbox{ID: sandboxID, TTL: holdfast.LongestTTL},
+		"lifetime": holdfast.SetSandboxLifetime{ID: sandboxID, OnExpiry: holdfast.ExpirySuspend},
+		"watch":    holdfast.WatchSandboxes{After: "7.sb-1"},
 		"mutate":   holdfast.MutateSandbox{ID: sandboxID, IfGeneration: 3},
 		"list":     holdfast.ListSandboxes{States: []holdfast.SandboxState{holdfast.SandboxDeleted}, PageSize: holdfast.MaxPageSize},
 		"log":      holdfast.SandboxLog{ID: sandboxID, Follow: true},
@@ -152,5 +163,12 @@ func TestWhatIsAtItsLimitPasses(t *testing.T) {
 		if holdfast.CheckSignal("signal", name) == nil {
 			t.Errorf("signal %q passed", name)
 		}
+	}
+}
+
+func TestRestartFromACheckpointIsNotOfferedYetAndSaysSo(t *testing.T) {
+	err := goodCreate(func(in *holdfast.CreateSandbox) { in.Restart = holdfast.RestartFromCheckpoint }).Validate()
+	if holdfast.CodeOf(err) != holdfast.Unimplemented || !strings.Contains(err.Error(), "FRESH") {
+		t.Fatal(err)
 	}
 }

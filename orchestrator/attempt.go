@@ -164,7 +164,7 @@ func (s *Service) finish(ctx context.Context, b begun, seen holdfast.Observation
 		if err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateDone}); err != nil {
 			return err
 		}
-		arrive(r, verb, seen, now)
+		s.arrive(r, verb, seen, now)
 		return r.save(ctx, tx, now)
 	})
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *Service) finishUnchanged(ctx context.Context, b begun, seen holdfast.Ob
 	var stood bool
 	err := s.update(ctx, "finish", func(tx store.Tx, now time.Time) (err error) {
 		r = b.row
-		arrive(&r, holdfast.OperationKind(b.op.Kind), seen, now)
+		s.arrive(&r, holdfast.OperationKind(b.op.Kind), seen, now)
 		if stood, err = r.saveOver(ctx, tx, now, b.row); err != nil || !stood {
 			return err
 		}
@@ -195,53 +195,44 @@ func (s *Service) finishUnchanged(ctx context.Context, b begun, seen holdfast.Ob
 	return r, stood, err
 }
 
-// arrive is what a finished operation changes of a sandbox.
-func arrive(r *row, verb holdfast.OperationKind, seen holdfast.Observation, now time.Time) {
-	r.State = target(verb)
-	switch verb {
-	case holdfast.OperationCreate, holdfast.OperationResume:
-		if r.ReadyAt.IsZero() {
-			r.ReadyAt = now
-		}
-		r.ExpiresAt = now.Add(r.TTL)
-		if len(seen.Ports) > 0 {
-			r.Ports = seen.Ports
-		}
-	case holdfast.OperationSuspend:
-		r.ExpiresAt = now.Add(suspendedRetention)
-	case holdfast.OperationDelete:
-		r.DeletedAt = now
-	}
-}
-
-// suspendedRetention is how long a suspended sandbox is kept (contract: A11).
-const suspendedRetention = 7 * 24 * time.Hour
-
-// end records that the instance ended by itself: the sandbox is FAILED.
+// end records that the instance ended by itself: the sandbox is FAILED, or
+// replaced where its policy says so.
 func (s *Service) end(ctx context.Context, b begun, failure *holdfast.Failure) error {
 	why := holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonExited, "%s failed: %s", b.row.ID, failure.Message).
 		On(string(b.row.ID)).During(b.op.ID).With("failure", string(failure.Reason))
 	if b.op.Kind == string(holdfast.OperationCreate) {
 		why.Reason = holdfast.ReasonCreateFailed
 	}
+	var replaced bool
 	_, _, err := s.settle(ctx, b, "record a failure", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
-		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recordable(why, failure)})
-		if err != nil {
+		replaced = replaceable(*r, holdfast.OperationKind(b.op.Kind), failure)
+		recorded := recordable(why, failure)
+		if replaced {
+			recorded = recordable(beingReplaced(*r, failure), nil)
+		}
+		if err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recorded}); err != nil {
 			return err
 		}
-		r.State, r.Failure = holdfast.SandboxFailed, failure
+		if replaced {
+			return s.replaceRow(ctx, tx, now, r, failure)
+		}
+		r.fail(failure, now)
 		return r.save(ctx, tx, now)
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return s.fenced(ctx, b, err)
+	case replaced:
+		s.carryOnSoon(b.row.ID)
+		return beingReplaced(b.row, failure).During(b.op.ID)
 	}
 	return why
 }
 
-// refused records a permanent refusal. A create's makes the sandbox FAILED; after
+// refused records a permanent refusal. A create's or a replacement's makes the sandbox FAILED; after
 // a suspend's or resume's it keeps its state.
 func (s *Service) refused(ctx context.Context, b begun, j judgement) error {
-	if b.op.Kind == string(holdfast.OperationCreate) {
+	if b.op.Kind == string(holdfast.OperationCreate) || b.op.Kind == string(holdfast.OperationReplace) {
 		return s.end(ctx, b, &holdfast.Failure{Reason: j.err.Reason, Message: j.err.Error()})
 	}
 	if b.op.Kind == string(holdfast.OperationDelete) { // never given up (contract: A15)
@@ -306,8 +297,12 @@ func (s *Service) releaseWith(ctx context.Context, b begun, j judgement) error {
 
 func (s *Service) release(ctx context.Context, b begun, j judgement) (wanted bool, err error) {
 	_, wanted, err = s.settle(ctx, b, "release", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
-		return operation.Release(ctx, tx, now, *b.claim, operation.Report{
+		err := operation.Release(ctx, tx, now, *b.claim, operation.Report{
 			Failure: recordable(j.err, nil), WaitsFor: j.waitsFor, Answered: j.answered, Backoff: backoff(b.op.Attempts)})
+		if err != nil {
+			return err
+		}
+		return r.touch(ctx, tx)
 	})
 	return wanted, err
 }

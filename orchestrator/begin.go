@@ -19,7 +19,7 @@ type begun struct {
 
 // deadlineOf is how long an operation may stay pending before it counts as overdue.
 func deadlineOf(verb holdfast.OperationKind) time.Duration {
-	if verb == holdfast.OperationCreate {
+	if verb == holdfast.OperationCreate || verb == holdfast.OperationReplace {
 		return holdfast.InstancePrepareAfter
 	}
 	return time.Minute
@@ -41,6 +41,9 @@ func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in ho
 		if existing != "" {
 			b, err = s.beginRepeat(ctx, tx, caller, holdfast.SandboxID(existing))
 			return err
+		}
+		if err := s.checkTTL(in.TTL); err != nil {
+			return err // and with it the key
 		}
 		fresh.Generation = 1
 		if err := fresh.insert(ctx, tx); err != nil {
@@ -84,12 +87,16 @@ func (s *Service) beginMutation(ctx context.Context, caller holdfast.Caller, in 
 			return err
 		}
 		if in.IfGeneration != 0 && !generationFits(r, pending, has, verb, in.IfGeneration) {
-			return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGeneration,
-				"%s is at generation %d, not %d: look at what changed, then decide anew", in.ID, r.Generation, in.IfGeneration).On(string(in.ID))
+			return otherGeneration(r, in.IfGeneration)
 		}
 		return s.proceed(ctx, tx, now, &b, verb)
 	})
 	return b, err
+}
+
+func otherGeneration(r row, want int64) error {
+	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGeneration,
+		"%s is at generation %d, not %d: look at what changed, then decide anew", r.ID, r.Generation, want).On(string(r.ID))
 }
 
 // generationFits lets a conditional call through when it is the first, or a
@@ -120,7 +127,7 @@ func (s *Service) proceed(ctx context.Context, tx store.Tx, now time.Time, b *be
 	case verdictBegin:
 		return s.record(ctx, tx, now, b, s.intent(verb))
 	case verdictJoin:
-		return s.take(ctx, tx, now, b)
+		return s.join(ctx, tx, now, b)
 	case verdictReplace:
 		return s.replace(ctx, tx, now, b, s.intent(verb))
 	case verdictStop:
@@ -139,8 +146,9 @@ func (s *Service) proceed(ctx context.Context, tx store.Tx, now time.Time, b *be
 
 // intent is a verb with the id of the operation that it becomes.
 type intent struct {
-	id   string
-	verb holdfast.OperationKind
+	id    string
+	verb  holdfast.OperationKind
+	cause holdfast.Reason // why it began where no caller asked for it
 }
 
 func (s *Service) intent(verb holdfast.OperationKind) intent {
@@ -153,6 +161,7 @@ func (r *row) raiseFor(ctx context.Context, tx store.Tx, now time.Time, verb hol
 	r.Generation++
 	if verb == holdfast.OperationDelete {
 		r.State, r.DeleteWanted = holdfast.SandboxDeleting, false
+		r.ExpiresAt, r.Retained = time.Time{}, false
 	}
 	return r.save(ctx, tx, now)
 }
@@ -178,8 +187,12 @@ func (s *Service) intend(ctx context.Context, tx store.Tx, now time.Time, b *beg
 
 // on is the intent as it is recorded of a sandbox.
 func (in intent) on(r row, now time.Time) operation.Intent {
-	return operation.Intent{ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation,
+	out := operation.Intent{ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation,
 		Deadline: now.Add(deadlineOf(in.verb))}
+	if in.cause != "" {
+		out.Input = origin{Cause: in.cause}.json()
+	}
+	return out
 }
 
 // replace supersedes what is pending and unclaimed, then records the intent.
@@ -188,6 +201,14 @@ func (s *Service) replace(ctx context.Context, tx store.Tx, now time.Time, b *be
 		return err
 	}
 	return s.record(ctx, tx, now, b, in)
+}
+
+// join takes the claim on what is pending already: watchers see that it is.
+func (s *Service) join(ctx context.Context, tx store.Tx, now time.Time, b *begun) error {
+	if err := s.take(ctx, tx, now, b); err != nil {
+		return err
+	}
+	return b.row.touch(ctx, tx)
 }
 
 func (s *Service) take(ctx context.Context, tx store.Tx, now time.Time, b *begun) error {
@@ -214,20 +235,7 @@ func (s *Service) beginWanted(ctx context.Context, tx store.Tx, now time.Time, r
 		r.DeleteWanted = false
 		return false, r.save(ctx, tx, now)
 	}
-	in := s.intent(holdfast.OperationDelete)
-	pending, has, err := operation.Pending(ctx, tx, r.resource())
-	if err != nil {
-		return false, err
-	}
-	if has {
-		if err := operation.Supersede(ctx, tx, now, pending.ID, in.id); err != nil {
-			return false, err
-		}
-	}
-	if err := r.raiseFor(ctx, tx, now, in.verb); err != nil {
-		return false, err
-	}
-	_, err = operation.Record(ctx, tx, now, in.on(*r, now))
+	err := s.begin(ctx, tx, now, r, s.intent(holdfast.OperationDelete))
 	return err == nil, err
 }
 
@@ -242,6 +250,9 @@ func refuse(r row, pending *operation.Operation, verb holdfast.OperationKind) er
 	switch r.State {
 	case holdfast.SandboxCreating:
 		e.Message += ": finish the create first, by repeating it, or delete the sandbox"
+		if pending != nil && pending.Kind == string(holdfast.OperationReplace) {
+			e.Message = string(r.ID) + " is being replaced after its instance was lost: wait until it is READY, or delete the sandbox"
+		}
 	case holdfast.SandboxFailed:
 		e.Message += ": it can only be deleted"
 	case holdfast.SandboxDeleting, holdfast.SandboxDeleted:

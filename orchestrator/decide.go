@@ -75,7 +75,8 @@ func wanted(verb holdfast.OperationKind) operation.Wanted {
 	case holdfast.OperationResume:
 		w.Supersedes = []string{string(holdfast.OperationSuspend)}
 	case holdfast.OperationDelete:
-		w.Supersedes = []string{string(holdfast.OperationCreate), string(holdfast.OperationSuspend), string(holdfast.OperationResume)}
+		w.Supersedes = []string{string(holdfast.OperationCreate), string(holdfast.OperationSuspend), string(holdfast.OperationResume),
+			string(holdfast.OperationReplace)}
 		w.Outranks = true
 	}
 	return w

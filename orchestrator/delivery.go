@@ -126,7 +126,7 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 }
 
 // applyReport records the guest's word beside the state. Without a live claim it
-// also settles the create that it answers; a live attempt hears it by itself.
+// also settles the create or replacement that it answers; a live attempt hears it by itself.
 func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r row, kind holdfast.DeliveryKind, report holdfast.GuestReport) (string, error) {
 	if r.State != holdfast.SandboxCreating {
 		return "ignored: the sandbox is " + string(r.State), nil
@@ -143,13 +143,13 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 	if err != nil {
 		return "", err
 	}
-	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) {
+	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) && pending.Kind != string(holdfast.OperationReplace) {
 		return didNote, r.save(ctx, tx, now)
 	}
 	if _, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateDone}); err != nil {
 		return "", err
 	}
-	arrive(&r, holdfast.OperationCreate, holdfast.Observation{}, now)
+	s.arrive(&r, holdfast.OperationKind(pending.Kind), holdfast.Observation{}, now)
 	return "applied: READY", r.save(ctx, tx, now)
 }
 
@@ -170,7 +170,7 @@ func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 			return err
 		}
 	}
-	r.State, r.Failure = holdfast.SandboxFailed, failure
+	r.fail(failure, now)
 	if err := r.save(ctx, tx, now); err != nil {
 		return err
 	}
@@ -187,8 +187,9 @@ func (s *Service) fleetReported(ctx context.Context, d delivery.Received) error 
 	if err := json.Unmarshal(d.Body, &seen); err != nil {
 		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
 	}
-	var touched holdfast.SandboxID
+	var e exit
 	err := s.deliver(ctx, d, didFail, func(tx store.Tx, _ time.Time) (string, error) {
+		e = exit{}
 		r, found, now, err := lockByInstance(ctx, tx, seen.Instance)
 		if err != nil {
 			return "", err
@@ -196,25 +197,48 @@ func (s *Service) fleetReported(ctx context.Context, d delivery.Received) error 
 		if !found || seen.Incarnation > r.Incarnation {
 			return "", errNotKnownYet
 		}
-		touched = r.ID
-		return s.applyExit(ctx, tx, now, r, seen)
+		e, err = s.applyExit(ctx, tx, now, r, seen)
+		return e.did, err
 	})
-	if touched != "" {
-		s.done.ring(string(touched))
-	}
+	s.exited(e, err)
 	return err
 }
 
-// applyExit makes a sandbox whose instance ended FAILED; whoever comes second,
-// delivery or sweep, does nothing.
-func (s *Service) applyExit(ctx context.Context, tx store.Tx, now time.Time, r row, seen holdfast.Observation) (string, error) {
+// exit is what became of a sandbox whose instance ended.
+type exit struct {
+	sandbox  holdfast.SandboxID
+	did      string // for operators
+	replaced bool   // a replacement was begun, and nobody is at it
+}
+
+// exited follows the transaction: who waits looks again, what was begun goes on.
+func (s *Service) exited(e exit, err error) {
+	if e.sandbox != "" {
+		s.done.ring(string(e.sandbox))
+	}
+	if e.replaced && err == nil {
+		s.carryOnSoon(e.sandbox)
+	}
+}
+
+// applyExit makes a sandbox whose instance ended FAILED, or begins to replace it
+// as its policy says; whoever comes second, delivery or sweep, does nothing.
+func (s *Service) applyExit(ctx context.Context, tx store.Tx, now time.Time, r row, seen holdfast.Observation) (exit, error) {
+	e := exit{sandbox: r.ID}
 	switch {
 	case seen.Incarnation < r.Incarnation:
-		return fmt.Sprintf("ignored: incarnation %d is over, %d is current", seen.Incarnation, r.Incarnation), nil
+		e.did = fmt.Sprintf("ignored: incarnation %d is over, %d is current", seen.Incarnation, r.Incarnation)
+		return e, nil
 	case r.State != holdfast.SandboxCreating && r.State != holdfast.SandboxReady && r.State != holdfast.SandboxSuspended:
-		return "ignored: the sandbox is " + string(r.State), nil
+		e.did = "ignored: the sandbox is " + string(r.State)
+		return e, nil
 	}
-	return didFail, s.failRow(ctx, tx, now, &r, failureOf(seen))
+	var err error
+	e.did = didFail
+	if e.replaced, err = s.lostRow(ctx, tx, now, &r, failureOf(seen)); e.replaced {
+		e.did = fmt.Sprintf("applied: incarnation %d replaces it", r.Incarnation)
+	}
+	return e, err
 }
 
 func isNotFound(err error) bool { return errors.Is(err, operation.ErrNotFound) }

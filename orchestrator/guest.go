@@ -118,6 +118,9 @@ func guestCall[T any](s *Service, ctx context.Context, at guestAddress, call fun
 	if err != nil {
 		return none, err
 	}
+	if at.incarnation != 0 && r.Incarnation != at.incarnation {
+		return none, otherIncarnation(r, at.incarnation)
+	}
 	out, err := call(g)
 	if holdfast.ReasonOf(err) == holdfast.ReasonUnreachable {
 		s.hosts.drop(r.ref())
@@ -133,6 +136,8 @@ type guestAddress struct {
 	caller  holdfast.Caller
 	sandbox holdfast.SandboxID
 	access  access
+	// incarnation is the boot that the call is meant for; 0: the current one.
+	incarnation int64
 }
 
 type nothing struct{}
@@ -144,21 +149,24 @@ func (s *Service) StartProcess(ctx context.Context, caller holdfast.Caller, sand
 	if err := in.Validate(); err != nil {
 		return holdfast.Process{}, err
 	}
+	at := guestAddress{caller: caller, sandbox: sandbox, access: accessLive}
 	if in.RequestID != "" {
-		if err := s.firstUse(ctx, caller, sandbox, in.RequestID); err != nil {
+		var err error
+		if at.incarnation, err = s.firstUse(ctx, caller, sandbox, in.RequestID); err != nil {
 			return holdfast.Process{}, err
 		}
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (holdfast.Process, error) {
+	return guestCall(s, ctx, at, func(g holdfast.Guest) (holdfast.Process, error) {
 		return g.Processes.StartProcess(ctx, in)
 	})
 }
 
-func (s *Service) firstUse(ctx context.Context, caller holdfast.Caller, sandbox holdfast.SandboxID, requestID string) error {
+// firstUse returns the incarnation on which a request id starts its process.
+func (s *Service) firstUse(ctx context.Context, caller holdfast.Caller, sandbox holdfast.SandboxID, requestID string) (incarnation int64, err error) {
 	if _, _, err := s.guest(ctx, caller, sandbox, accessLive); err != nil {
-		return err
+		return 0, err
 	}
-	return s.update(ctx, "process request", func(tx store.Tx, _ time.Time) error {
+	err = s.update(ctx, "process request", func(tx store.Tx, _ time.Time) error {
 		r, found, now, err := lockRow(ctx, tx, sandbox)
 		if err != nil {
 			return err
@@ -166,8 +174,15 @@ func (s *Service) firstUse(ctx context.Context, caller holdfast.Caller, sandbox 
 		if !found || r.Project != caller.Project {
 			return notFound(sandbox)
 		}
+		incarnation = r.Incarnation
 		return claimProcessRequest(ctx, tx, now, r, requestID)
 	})
+	return incarnation, err
+}
+
+func otherIncarnation(r row, want int64) error {
+	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonIncarnation,
+		"%s was replaced meanwhile: incarnation %d is gone, this is %d", r.ID, want, r.Incarnation).On(string(r.ID))
 }
 
 // GetProcess works in READY, SUSPENDED and FAILED.
@@ -175,14 +190,14 @@ func (s *Service) GetProcess(ctx context.Context, caller holdfast.Caller, sandbo
 	if err := holdfast.CheckID("process_id", holdfast.PrefixProcess, string(id)); err != nil {
 		return holdfast.Process{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessRecorded}, func(g holdfast.Guest) (holdfast.Process, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessRecorded}, func(g holdfast.Guest) (holdfast.Process, error) {
 		return g.Processes.GetProcess(ctx, id)
 	})
 }
 
 // ListProcesses works in READY, SUSPENDED and FAILED.
 func (s *Service) ListProcesses(ctx context.Context, caller holdfast.Caller, sandbox holdfast.SandboxID) ([]holdfast.Process, error) {
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessRecorded}, func(g holdfast.Guest) ([]holdfast.Process, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessRecorded}, func(g holdfast.Guest) ([]holdfast.Process, error) {
 		return g.Processes.ListProcesses(ctx)
 	})
 }
@@ -192,7 +207,7 @@ func (s *Service) StreamProcessOutput(ctx context.Context, caller holdfast.Calle
 	if err := in.Validate(); err != nil {
 		return holdfast.Process{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessRecorded}, func(g holdfast.Guest) (holdfast.Process, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessRecorded}, func(g holdfast.Guest) (holdfast.Process, error) {
 		return g.Processes.StreamProcessOutput(ctx, in, yield)
 	})
 }
@@ -202,7 +217,7 @@ func (s *Service) WriteProcessInput(ctx context.Context, caller holdfast.Caller,
 	if err := in.Validate(); err != nil {
 		return 0, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (int64, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (int64, error) {
 		return g.Processes.WriteProcessInput(ctx, in)
 	})
 }
@@ -212,7 +227,7 @@ func (s *Service) SignalProcess(ctx context.Context, caller holdfast.Caller, san
 	if err := holdfast.CheckID("process_id", holdfast.PrefixProcess, string(id)); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Processes.SignalProcess(ctx, id, signal))
 	})
 	return err
@@ -223,7 +238,7 @@ func (s *Service) ResizeTerminal(ctx context.Context, caller holdfast.Caller, sa
 	if err := holdfast.CheckID("process_id", holdfast.PrefixProcess, string(id)); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Processes.ResizeTerminal(ctx, id, size))
 	})
 	return err
@@ -234,7 +249,7 @@ func (s *Service) StreamSandboxLog(ctx context.Context, caller holdfast.Caller, 
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller, in.ID, accessConsole}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: in.ID, access: accessConsole}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Log(ctx, in.Offset, in.Follow, yield))
 	})
 	return err
@@ -250,7 +265,7 @@ func (s *Service) ReadFile(ctx context.Context, caller holdfast.Caller, sandbox 
 	if err := in.Validate(); err != nil {
 		return holdfast.FileInfo{}, nil, err
 	}
-	out, err := guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (fileRead, error) {
+	out, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (fileRead, error) {
 		info, body, err := g.Files.ReadFile(ctx, in)
 		return fileRead{info, body}, err
 	})
@@ -262,7 +277,7 @@ func (s *Service) WriteFile(ctx context.Context, caller holdfast.Caller, sandbox
 	if err := in.Validate(); err != nil {
 		return holdfast.FileWritten{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (holdfast.FileWritten, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (holdfast.FileWritten, error) {
 		return g.Files.WriteFile(ctx, in, content)
 	})
 }
@@ -272,7 +287,7 @@ func (s *Service) StatFile(ctx context.Context, caller holdfast.Caller, sandbox 
 	if err := holdfast.CheckPath("path", path); err != nil {
 		return holdfast.FileInfo{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
 		return g.Files.StatFile(ctx, path)
 	})
 }
@@ -282,7 +297,7 @@ func (s *Service) ListDirectory(ctx context.Context, caller holdfast.Caller, san
 	if err := holdfast.CheckPath("path", path); err != nil {
 		return nil, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) ([]holdfast.FileInfo, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) ([]holdfast.FileInfo, error) {
 		return g.Files.ListDirectory(ctx, path)
 	})
 }
@@ -292,7 +307,7 @@ func (s *Service) MakeDirectory(ctx context.Context, caller holdfast.Caller, san
 	if err := holdfast.CheckPath("path", path); err != nil {
 		return holdfast.FileInfo{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
 		return g.Files.MakeDirectory(ctx, path, mode)
 	})
 }
@@ -305,7 +320,7 @@ func (s *Service) MoveFile(ctx context.Context, caller holdfast.Caller, sandbox 
 	if err := holdfast.CheckPath("to", to); err != nil {
 		return holdfast.FileInfo{}, err
 	}
-	return guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
+	return guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (holdfast.FileInfo, error) {
 		return g.Files.MoveFile(ctx, from, to)
 	})
 }
@@ -315,7 +330,7 @@ func (s *Service) RemoveFile(ctx context.Context, caller holdfast.Caller, sandbo
 	if err := holdfast.CheckPath("path", path); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Files.RemoveFile(ctx, path, recursive))
 	})
 	return err
@@ -326,7 +341,7 @@ func (s *Service) WatchDirectory(ctx context.Context, caller holdfast.Caller, sa
 	if err := holdfast.CheckPath("path", in.Path); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller, sandbox, accessLive}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: sandbox, access: accessLive}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Files.WatchDirectory(ctx, in, yield))
 	})
 	return err

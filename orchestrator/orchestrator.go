@@ -42,9 +42,14 @@ type Config struct {
 	Exclusive bool
 	ClaimTTL  time.Duration // of an attempt; default and most: 2 minutes
 	HeldWait  time.Duration // how long a call waits for another's attempt; default 5 s
-	IDs       holdfast.IDs
-	Clock     func() time.Time // default time.Now
-	Logger    *slog.Logger
+	// What callers may ask of a lifetime (contract: A11). Zero: 24 h for a lifetime,
+	// 7 days for a suspended one's retention, 30 days for an extension of that.
+	MaxTTL, Retention, MaxRetention time.Duration
+	WatchPoll                       time.Duration // how soon a watch sees what other processes changed; default 1 s
+	WatchPatience                   time.Duration // for a watcher that does not take an event; default 30 s
+	IDs                             holdfast.IDs
+	Clock                           func() time.Time // default time.Now
+	Logger                          *slog.Logger
 	// SweepEvery is the period of the sweeps. Default: 10 s for pending
 	// operations, a minute for the rest.
 	SweepEvery time.Duration
@@ -60,6 +65,17 @@ func (c Config) withDefaults() Config {
 	if c.HeldWait <= 0 {
 		c.HeldWait = 5 * time.Second
 	}
+	for _, d := range []struct {
+		set *time.Duration
+		to  time.Duration
+	}{
+		{&c.MaxTTL, holdfast.MaxTTL}, {&c.Retention, holdfast.Retention}, {&c.MaxRetention, holdfast.MaxRetention},
+		{&c.WatchPoll, time.Second}, {&c.WatchPatience, 30 * time.Second},
+	} {
+		if *d.set <= 0 {
+			*d.set = d.to
+		}
+	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
@@ -72,11 +88,13 @@ func (c Config) withDefaults() Config {
 // Service is an orchestrator. It implements holdfast.SandboxService,
 // OperationService, ProcessService and FileService.
 type Service struct {
-	config Config
-	runner *operation.Runner
-	sweeps *reconcile.Runner
-	hosts  *hostCache
-	done   *bell
+	config  Config
+	runner  *operation.Runner
+	sweeps  *reconcile.Runner
+	hosts   *hostCache
+	done    *bell
+	changes *gong         // rung after every transaction
+	room    chan struct{} // bounds what expiry carries out at once
 
 	background sync.WaitGroup
 	ctx        context.Context // of what goes on without a caller; ended by Close
@@ -107,7 +125,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		config: config,
 		runner: operation.NewRunner(operation.RunnerConfig{Clock: config.Clock, Logger: config.Logger}),
 		hosts:  newHostCache(),
-		done:   newBell(),
+		done:   newBell(), changes: new(gong), room: make(chan struct{}, expiryRoom),
 	}
 	var err error
 	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: config.Logger}, s.Sweeps()...); err != nil {
@@ -167,6 +185,9 @@ func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, 
 		if !errors.Is(err, store.ErrUnknownOutcome) {
 			break
 		}
+	}
+	if err == nil {
+		s.changes.ring()
 	}
 	return s.storageError(what, err)
 }

@@ -24,6 +24,7 @@ func Registry() reconcile.Registry {
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
 			{Name: "process_request", Why: "the boot on which a process's request id was first used; written once, before the guest is called"},
 			{Name: "delivery", Sweep: SweepInbox},
+			{Name: "sandbox_version", Why: "the last number of a project's changes, one row per project; it only rises"},
 		},
 	}
 }
@@ -34,14 +35,15 @@ func sandboxEntry() reconcile.Resource {
 		// The host ends a boot without a word after 2 min; an attempt that is at it
 		// hears so at once, and one that is not is carried on when it was idle for 30 s.
 		FirstContact: reconcile.Notice{Sweep: SweepOperations, By: holdfast.InstanceBootAfter + holdfast.OperationUnclaimedAfter},
+		Lifetime:     reconcile.Notice{Sweep: SweepExpiry, By: holdfast.ExpiryAfter},
 		States: []reconcile.State{
 			{Name: string(holdfast.SandboxCreating), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
 				Authority: "fleet, then host", Sweep: SweepOperations,
-				Resolution: "the create is carried on: READY, or FAILED with the reason and log tail; FAILED after 10 answered attempts or 15 min of them"},
+				Resolution: "the create, or the replacement of a lost instance, is carried on: READY, or FAILED with the reason and log tail; FAILED after 10 answered attempts or 15 min of them"},
 			{Name: string(holdfast.SandboxReady), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
-				Resolution: "FAILED when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
+				Resolution: "FAILED, or replaced as its policy says, when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
 			{Name: string(holdfast.SandboxSuspended), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
-				Resolution: "FAILED when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
+				Resolution: "FAILED, or replaced as its policy says, when the fleet itself says that the instance ended or is unknown; a stale answer changes nothing"},
 			{Name: string(holdfast.SandboxFailed), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
 				Resolution: "an instance that is there nevertheless is ended, its output kept"},
 			{Name: string(holdfast.SandboxDeleting), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
@@ -69,7 +71,7 @@ func operationEntry() reconcile.Resource {
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
-			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox",
+			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox, ExtendSandbox, SetSandboxLifetime",
 			Twice: "a create with the same request id is the same sandbox; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
 			Late:  "a repeated create answers with the resource as it is now, a tombstone included; what no longer fits the state is refused, and if_generation makes any of them conditional",
 			Never: "nothing was recorded, so nothing happens; what was recorded is carried on by the sweep, whether or not its caller returns",

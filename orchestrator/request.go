@@ -49,6 +49,7 @@ func fingerprintOf(in holdfast.CreateSandbox) (fingerprint, error) {
 		{"resources.memory_bytes", in.Resources.MemoryBytes != 0, in.Resources.MemoryBytes},
 		{"resources.pids", in.Resources.PIDs != 0, in.Resources.PIDs},
 		{"egress", in.Egress != "", in.Egress},
+		{"restart", in.Restart != "", in.Restart}, // since 00002; whoever did not send it has no entry
 	}
 	f := fingerprint{Version: fingerprintVersion, Fields: map[string]string{}}
 	for _, field := range fields {

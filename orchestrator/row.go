@@ -21,6 +21,8 @@ type row struct {
 	MintedAt     time.Time // of the incarnation
 	DeleteWanted bool      // a delete met a live claim; whoever ends the claim begins it
 	GuestSaid    holdfast.DeliveryKind
+	Retained     bool  // ExpiresAt ends a retention, by deletion, and not a lifetime
+	Version      int64 // under which watchers see it as it is; 0: not numbered yet
 }
 
 func (r row) resource() operation.Resource {
@@ -32,14 +34,16 @@ func (r row) ref() holdfast.InstanceRef {
 }
 
 const rowColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl,
-	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at`
+	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at,
+	restart, retained, version`
 
 func scanRow(scan func(...any) error) (row, error) {
 	var r row
 	var spec, labels, failure, ports, guestSaid string
 	var ttl, minted, created, updated, ready, expires, deleted int64
 	err := scan(&r.ID, &r.Project, &r.Name, &r.Creator, &r.Environment, &r.State, &r.Generation, &r.Incarnation, &r.Instance,
-		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted)
+		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted,
+		&r.Restart, &r.Retained, &r.Version)
 	if err != nil {
 		return row{}, err
 	}
@@ -121,11 +125,11 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
-		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15)`,
+		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16)`,
 		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
 		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
-		store.Micros(r.CreatedAt))
+		store.Micros(r.CreatedAt), string(r.Restart))
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
@@ -144,7 +148,16 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 	return nil
 }
 
-// save writes what may change of a sandbox, and stamps it.
+// touch makes watchers see a sandbox again whose operation changed.
+func (r row) touch(ctx context.Context, tx store.Tx) error {
+	if _, err := tx.ExecContext(ctx, `UPDATE sandbox SET version = 0 WHERE id = $1`, string(r.ID)); err != nil {
+		return fmt.Errorf("touch sandbox %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// save writes what may change of a sandbox, stamps it, and takes its number: it
+// is another one to watchers.
 func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(r.Failure, r.Failure == nil)
 	if err != nil {
@@ -156,9 +169,11 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	}
 	r.UpdatedAt = now
 	_, err = tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, generation = $3, incarnation = $4, delete_wanted = $5, failure = $6,
-		ports = $7, guest_said = $8, minted_at = $9, updated_at = $10, ready_at = $11, expires_at = $12, deleted_at = $13 WHERE id = $1`,
+		ports = $7, guest_said = $8, minted_at = $9, updated_at = $10, ready_at = $11, expires_at = $12, deleted_at = $13,
+		ttl = $14, on_expiry = $15, retained = $16, version = 0 WHERE id = $1`,
 		string(r.ID), string(r.State), r.Generation, r.Incarnation, r.DeleteWanted, failure, ports, string(r.GuestSaid),
-		store.Micros(r.MintedAt), store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt))
+		store.Micros(r.MintedAt), store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
+		r.TTL.Microseconds(), string(r.OnExpiry), r.Retained)
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
@@ -173,10 +188,13 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
 	r.UpdatedAt = now
-	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7
-		WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE`,
+	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7,
+		retained = $12, version = 0
+		WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE
+		AND ttl = $13 AND expires_at = $14`,
 		string(r.ID), string(r.State), ports, store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
-		store.Micros(read.UpdatedAt), string(read.State), read.Generation, read.Incarnation)
+		store.Micros(read.UpdatedAt), string(read.State), read.Generation, read.Incarnation,
+		r.Retained, read.TTL.Microseconds(), store.Micros(read.ExpiresAt))
 	if err != nil {
 		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}

@@ -37,10 +37,13 @@ func (s *Service) CreateSandbox(ctx context.Context, caller holdfast.Caller, in 
 // newRow applies the defaults; the fingerprint was taken before.
 func (s *Service) newRow(caller holdfast.Caller, in holdfast.CreateSandbox, image string) row {
 	if in.TTL == 0 {
-		in.TTL = holdfast.DefaultTTL
+		in.TTL = min(holdfast.DefaultTTL, s.config.MaxTTL)
 	}
 	if in.OnExpiry == "" {
 		in.OnExpiry = holdfast.ExpiryDelete
+	}
+	if in.Restart == "" {
+		in.Restart = holdfast.RestartNone
 	}
 	if in.Egress == "" {
 		in.Egress = holdfast.EgressInternet
@@ -51,7 +54,7 @@ func (s *Service) newRow(caller holdfast.Caller, in holdfast.CreateSandbox, imag
 		Sandbox: holdfast.Sandbox{
 			ID: id, Name: in.Name, Project: caller.Project, Creator: caller.Name, Environment: in.Environment,
 			State: holdfast.SandboxCreating, Incarnation: 1, Instance: holdfast.InstanceID(s.config.IDs.New(holdfast.PrefixInstance)),
-			Resources: resources, Egress: in.Egress, Env: in.Env, Labels: in.Labels, TTL: in.TTL, OnExpiry: in.OnExpiry,
+			Resources: resources, Egress: in.Egress, Env: in.Env, Labels: in.Labels, TTL: in.TTL, OnExpiry: in.OnExpiry, Restart: in.Restart,
 		},
 		Spec: holdfast.InstanceSpec{Owner: string(id), Image: image, Env: in.Env, Resources: resources, Egress: in.Egress},
 	}
@@ -168,7 +171,7 @@ func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
 			return err
 		}
 		b.row, b.op = r, &pending
-		return s.take(ctx, tx, now, &b)
+		return s.join(ctx, tx, now, &b)
 	})
 	if err != nil || b.claim == nil {
 		return err
@@ -186,6 +189,26 @@ func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
 // carryOnSoon carries on in the background, at once.
 func (s *Service) carryOnSoon(id holdfast.SandboxID) {
 	s.background.Go(func() {
+		if err := s.carryOn(s.ctx, id); err != nil {
+			s.config.Logger.Info("an operation stays pending; a sweep carries it on", "sandbox", id, "error", err)
+		}
+	})
+}
+
+// expiryRoom is how many operations that expiry began are carried out at once; the
+// others are left to the sweep of pending operations.
+const expiryRoom = 64
+
+// carryOnIfRoom carries on in the background, at once, where not many are at it
+// already: after downtime everything is overdue (trap T30).
+func (s *Service) carryOnIfRoom(id holdfast.SandboxID) {
+	select {
+	case s.room <- struct{}{}:
+	default:
+		return
+	}
+	s.background.Go(func() {
+		defer func() { <-s.room }()
 		if err := s.carryOn(s.ctx, id); err != nil {
 			s.config.Logger.Info("an operation stays pending; a sweep carries it on", "sandbox", id, "error", err)
 		}

@@ -18,6 +18,7 @@ import (
 const (
 	SweepOperations = "sandbox-operations" // pending, and nobody is at it
 	SweepInstances  = "sandbox-instances"  // recorded but gone, and there but not wanted
+	SweepExpiry     = "sandbox-expiry"     // lifetimes, retentions and records that are over
 	SweepInbox      = "orchestrator-inbox" // delivery rows of boots that are over
 )
 
@@ -27,11 +28,13 @@ var patience = operation.Patience{Attempts: 10, For: 15 * time.Minute}
 // Sweeps are the orchestrator's reconcilers (contract: C1).
 func (s *Service) Sweeps() []reconcile.Sweep {
 	pending, rest := 10*time.Second, time.Minute
-	if s.config.SweepEvery > 0 {
-		pending, rest = s.config.SweepEvery, s.config.SweepEvery
+	expiry := holdfast.ExpiryAfter * 9 / 10 // with the schedule's jitter still within it
+	if every := s.config.SweepEvery; every > 0 {
+		pending, rest, expiry = every, every, min(every, expiry)
 	}
 	return []reconcile.Sweep{
 		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing},
+		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8},
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
 		{Name: SweepInbox, Every: rest, Page: s.inboxPage},
 	}
@@ -93,7 +96,7 @@ func (s *Service) giveUp(ctx context.Context, b begun) error {
 	if seen.Failure != nil {
 		failure.LogTail = seen.Failure.LogTail
 	}
-	if verb == holdfast.OperationCreate {
+	if verb == holdfast.OperationCreate || verb == holdfast.OperationReplace {
 		return ended(s.end(ctx, b, failure))
 	}
 	return ended(s.refused(ctx, b, judgement{err: holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGaveUp, "%s", failure.Message)}))
@@ -258,19 +261,17 @@ func (s *Service) confirmEnded(ctx context.Context, was holdfast.Observation) er
 	if seen.State == holdfast.InstanceAbsent && seen.Failure == nil {
 		seen.Failure = &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the instance is gone from its host"}
 	}
-	var touched holdfast.SandboxID
+	var e exit
 	err = s.update(ctx, "instance ended", func(tx store.Tx, _ time.Time) error {
+		e = exit{}
 		r, found, now, err := lockByInstance(ctx, tx, seen.Instance)
 		if err != nil || !found {
 			return err
 		}
-		touched = r.ID
-		_, err = s.applyExit(ctx, tx, now, r, seen)
+		e, err = s.applyExit(ctx, tx, now, r, seen)
 		return err
 	})
-	if touched != "" {
-		s.done.ring(string(touched))
-	}
+	s.exited(e, err)
 	return err
 }
 

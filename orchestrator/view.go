@@ -24,7 +24,7 @@ func showOperation(op operation.Operation, now time.Time, deleteWanted bool) hol
 		ID: holdfast.OperationID(op.ID), Resource: op.Resource.ID, Kind: holdfast.OperationKind(op.Kind),
 		State: holdfast.OperationState(op.State), Generation: op.Generation, Attempts: op.Attempts,
 		Since: op.EnteredAt, UpdatedAt: op.UpdatedAt, FinishedAt: op.FinishedAt, WaitsFor: op.WaitsFor,
-		Next: next(op, now, deleteWanted),
+		Cause: causeOf(op), Next: next(op, now, deleteWanted),
 	}
 	if op.Claimed(now) {
 		out.Claim = &holdfast.Claim{Holder: op.Holder, Number: op.Claim, ExpiresAt: op.ClaimExpires}

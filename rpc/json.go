@@ -55,6 +55,8 @@ func message(value any) (proto.Message, error) {
 	switch value := value.(type) {
 	case holdfast.Sandbox:
 		return sandboxToWire(value), nil
+	case holdfast.SandboxEvent:
+		return eventToWire(value), nil
 	case holdfast.SandboxPage:
 		return pageToWire(value), nil
 	case holdfast.Operation:

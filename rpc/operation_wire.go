@@ -13,6 +13,7 @@ func operationToWire(o holdfast.Operation) *v1.Operation {
 		Generation: o.Generation, Attempts: int32(o.Attempts),
 		Since: stamp(o.Since), UpdatedAt: stamp(o.UpdatedAt), FinishedAt: stamp(o.FinishedAt),
 		WaitsFor: text(o.WaitsFor), LastError: errorToWire(o.LastError), Next: text(o.Next),
+		Cause: text(string(o.Cause)),
 	}
 	if c := o.Claim; c != nil {
 		out.Claim = &v1.Claim{Holder: text(c.Holder), Number: c.Number, ExpiresAt: stamp(c.ExpiresAt)}
@@ -28,6 +29,7 @@ func operationFromWire(o *v1.Operation) holdfast.Operation {
 		Generation: o.GetGeneration(), Attempts: int(o.GetAttempts()),
 		Since: instant(o.GetSince()), UpdatedAt: instant(o.GetUpdatedAt()), FinishedAt: instant(o.GetFinishedAt()),
 		WaitsFor: o.GetWaitsFor(), LastError: errorFromWire(o.GetLastError()), Next: o.GetNext(),
+		Cause: holdfast.Reason(o.GetCause()),
 	}
 	if c := o.GetClaim(); c != nil {
 		out.Claim = &holdfast.Claim{Holder: c.GetHolder(), Number: c.GetNumber(), ExpiresAt: instant(c.GetExpiresAt())}

@@ -51,6 +51,7 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.SandboxState]():   string(holdfast.SandboxSuspended),
 		reflect.TypeFor[holdfast.Egress]():         string(holdfast.EgressNone),
 		reflect.TypeFor[holdfast.Expiry]():         string(holdfast.ExpirySuspend),
+		reflect.TypeFor[holdfast.Restart]():        string(holdfast.RestartFromCheckpoint),
 		reflect.TypeFor[holdfast.OperationKind]():  string(holdfast.OperationResume),
 		reflect.TypeFor[holdfast.OperationState](): string(holdfast.OperationSuperseded),
 		reflect.TypeFor[holdfast.ProcessState]():   string(holdfast.ProcessExited),
@@ -83,6 +84,21 @@ func (e echo) CreateSandbox(_ context.Context, caller holdfast.Caller, in holdfa
 func (e echo) SuspendSandbox(_ context.Context, _ holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
 	e.asked <- in
 	return filled[holdfast.Sandbox](), nil
+}
+
+func (e echo) ExtendSandbox(_ context.Context, _ holdfast.Caller, in holdfast.ExtendSandbox) (holdfast.Sandbox, error) {
+	e.asked <- in
+	return filled[holdfast.Sandbox](), nil
+}
+
+func (e echo) SetSandboxLifetime(_ context.Context, _ holdfast.Caller, in holdfast.SetSandboxLifetime) (holdfast.Sandbox, error) {
+	e.asked <- in
+	return filled[holdfast.Sandbox](), nil
+}
+
+func (e echo) WatchSandboxes(_ context.Context, _ holdfast.Caller, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
+	e.asked <- in
+	return yield(filled[holdfast.SandboxEvent]())
 }
 
 func (e echo) ListSandboxes(_ context.Context, _ holdfast.Caller, in holdfast.ListSandboxes) (holdfast.SandboxPage, error) {
@@ -153,6 +169,24 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	got, err = services.Sandboxes.SuspendSandbox(ctx, nobody, mutate)
 	same(t, "Sandbox", got, err, sandbox)
 	same[any](t, "MutateSandbox", e.last(t), nil, mutate)
+
+	extend := filled[holdfast.ExtendSandbox]()
+	got, err = services.Sandboxes.ExtendSandbox(ctx, nobody, extend)
+	same(t, "Sandbox", got, err, sandbox)
+	same[any](t, "ExtendSandbox", e.last(t), nil, extend)
+
+	lifetime := filled[holdfast.SetSandboxLifetime]()
+	got, err = services.Sandboxes.SetSandboxLifetime(ctx, nobody, lifetime)
+	same(t, "Sandbox", got, err, sandbox)
+	same[any](t, "SetSandboxLifetime", e.last(t), nil, lifetime)
+
+	watch, event := filled[holdfast.WatchSandboxes](), filled[holdfast.SandboxEvent]()
+	event.Sandbox.Env = nil // left out, as in lists
+	err = services.Sandboxes.WatchSandboxes(ctx, nobody, watch, func(gotEvent holdfast.SandboxEvent) error {
+		same(t, "SandboxEvent", gotEvent, nil, event)
+		return nil
+	})
+	same[any](t, "WatchSandboxes", e.last(t), err, watch)
 
 	page := filled[holdfast.SandboxPage]()
 	page.Sandboxes[0].Env = nil // left out of lists

@@ -44,6 +44,28 @@ func (h sandboxHandler) DeleteSandbox(ctx context.Context, req *v1.DeleteSandbox
 	return answer(sandboxToWire)(h.service.DeleteSandbox(ctx, callerOf(ctx), mutateFromWire(req)))
 }
 
+func (h sandboxHandler) ExtendSandbox(ctx context.Context, req *v1.ExtendSandboxRequest) (*v1.Sandbox, error) {
+	in, err := extendFromWire(req)
+	if err != nil {
+		return nil, err
+	}
+	return answer(sandboxToWire)(h.service.ExtendSandbox(ctx, callerOf(ctx), in))
+}
+
+func (h sandboxHandler) SetSandboxLifetime(ctx context.Context, req *v1.SetSandboxLifetimeRequest) (*v1.Sandbox, error) {
+	in, err := lifetimeFromWire(req)
+	if err != nil {
+		return nil, err
+	}
+	return answer(sandboxToWire)(h.service.SetSandboxLifetime(ctx, callerOf(ctx), in))
+}
+
+func (h sandboxHandler) WatchSandboxes(ctx context.Context, req *v1.WatchSandboxesRequest, stream *connect.ServerStream[v1.SandboxEvent]) error {
+	return h.service.WatchSandboxes(ctx, callerOf(ctx), holdfast.WatchSandboxes{After: req.GetAfter()}, func(e holdfast.SandboxEvent) error {
+		return stream.Send(eventToWire(e))
+	})
+}
+
 func (h sandboxHandler) StreamSandboxLog(ctx context.Context, req *v1.StreamSandboxLogRequest, stream *connect.ServerStream[v1.OutputChunk]) error {
 	in := holdfast.SandboxLog{ID: holdfast.SandboxID(req.GetId()), Offset: req.GetOffset(), Follow: req.GetFollow()}
 	return h.service.StreamSandboxLog(ctx, callerOf(ctx), in, func(c holdfast.OutputChunk) error {
@@ -96,6 +118,20 @@ func (d sandboxDialer) ResumeSandbox(ctx context.Context, _ holdfast.Caller, in 
 
 func (d sandboxDialer) DeleteSandbox(ctx context.Context, _ holdfast.Caller, in holdfast.MutateSandbox) (holdfast.Sandbox, error) {
 	return call(ctx, "DeleteSandbox", d.client.DeleteSandbox, &v1.DeleteSandboxRequest{Id: string(in.ID), IfGeneration: in.IfGeneration}, sandboxFromWire)
+}
+
+func (d sandboxDialer) ExtendSandbox(ctx context.Context, _ holdfast.Caller, in holdfast.ExtendSandbox) (holdfast.Sandbox, error) {
+	return call(ctx, "ExtendSandbox", d.client.ExtendSandbox, extendToWire(in), sandboxFromWire)
+}
+
+func (d sandboxDialer) SetSandboxLifetime(ctx context.Context, _ holdfast.Caller, in holdfast.SetSandboxLifetime) (holdfast.Sandbox, error) {
+	return call(ctx, "SetSandboxLifetime", d.client.SetSandboxLifetime, lifetimeToWire(in), sandboxFromWire)
+}
+
+func (d sandboxDialer) WatchSandboxes(ctx context.Context, _ holdfast.Caller, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
+	return received(ctx, "WatchSandboxes", opening(d.client.WatchSandboxes, &v1.WatchSandboxesRequest{After: in.After}), func(e *v1.SandboxEvent) error {
+		return yield(eventFromWire(e))
+	})
 }
 
 func (d sandboxDialer) StreamSandboxLog(ctx context.Context, _ holdfast.Caller, in holdfast.SandboxLog, yield func(holdfast.OutputChunk) error) error {

@@ -18,6 +18,7 @@ func sandboxToWire(s holdfast.Sandbox) *v1.Sandbox {
 		Resources: resourcesToWire(s.Resources), Egress: enum[v1.Sandbox_Egress](v1.Sandbox_Egress_value, s.Egress),
 		Env: texts(s.Env), Labels: texts(s.Labels),
 		Ttl: span(s.TTL), OnExpiry: enum[v1.Sandbox_Expiry](v1.Sandbox_Expiry_value, s.OnExpiry),
+		Restart: enum[v1.Restart_Policy](v1.Restart_Policy_value, s.Restart),
 		Ports: each(s.Ports, func(p holdfast.Port) *v1.Port {
 			return &v1.Port{Guest: int32(p.Guest), Address: text(p.Address)}
 		}),
@@ -39,6 +40,7 @@ func sandboxFromWire(s *v1.Sandbox) holdfast.Sandbox {
 		Resources: resourcesFromWire(s.GetResources()), Egress: word[holdfast.Egress](v1.Sandbox_Egress_name, s.GetEgress()),
 		Env: filled(s.GetEnv()), Labels: filled(s.GetLabels()),
 		TTL: s.GetTtl().AsDuration(), OnExpiry: word[holdfast.Expiry](v1.Sandbox_Expiry_name, s.GetOnExpiry()),
+		Restart: word[holdfast.Restart](v1.Restart_Policy_name, s.GetRestart()),
 		Ports: each(s.GetPorts(), func(p *v1.Port) holdfast.Port {
 			return holdfast.Port{Guest: int(p.GetGuest()), Address: p.GetAddress()}
 		}),
@@ -82,7 +84,8 @@ func createToWire(in holdfast.CreateSandbox) *v1.CreateSandboxRequest {
 		RequestId: in.RequestID, Environment: in.Environment, Name: in.Name,
 		Ttl: span(in.TTL), OnExpiry: enum[v1.Sandbox_Expiry](v1.Sandbox_Expiry_value, in.OnExpiry),
 		Env: filled(in.Env), Labels: filled(in.Labels), Resources: resourcesToWire(in.Resources),
-		Egress: enum[v1.Sandbox_Egress](v1.Sandbox_Egress_value, in.Egress),
+		Egress:  enum[v1.Sandbox_Egress](v1.Sandbox_Egress_value, in.Egress),
+		Restart: enum[v1.Restart_Policy](v1.Restart_Policy_value, in.Restart),
 	}
 }
 
@@ -92,7 +95,8 @@ func createFromWire(in *v1.CreateSandboxRequest) (holdfast.CreateSandbox, error)
 		RequestID: in.GetRequestId(), Environment: in.GetEnvironment(), Name: in.GetName(),
 		TTL: ttl, OnExpiry: word[holdfast.Expiry](v1.Sandbox_Expiry_name, in.GetOnExpiry()),
 		Env: filled(in.GetEnv()), Labels: filled(in.GetLabels()), Resources: resourcesFromWire(in.GetResources()),
-		Egress: word[holdfast.Egress](v1.Sandbox_Egress_name, in.GetEgress()),
+		Egress:  word[holdfast.Egress](v1.Sandbox_Egress_name, in.GetEgress()),
+		Restart: word[holdfast.Restart](v1.Restart_Policy_name, in.GetRestart()),
 	}, err
 }
 
@@ -104,9 +108,49 @@ func ttlFromWire(ttl *durationpb.Duration) (time.Duration, error) {
 	d := ttl.AsDuration()
 	if d == 0 || !ttl.IsValid() {
 		return 0, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField,
-			"ttl is %s; leave it out for %s, or give one between %s and %s", d, holdfast.DefaultTTL, holdfast.MinTTL, holdfast.MaxTTL).With("field", "ttl")
+			"ttl is %s; leave it out for what it is or %s, or give one between %s and %s", d, holdfast.DefaultTTL, holdfast.MinTTL, holdfast.MaxTTL).With("field", "ttl")
 	}
 	return d, nil
+}
+
+func extendToWire(in holdfast.ExtendSandbox) *v1.ExtendSandboxRequest {
+	return &v1.ExtendSandboxRequest{Id: string(in.ID), Ttl: span(in.TTL), IfGeneration: in.IfGeneration}
+}
+
+func extendFromWire(in *v1.ExtendSandboxRequest) (holdfast.ExtendSandbox, error) {
+	ttl, err := ttlFromWire(in.GetTtl())
+	return holdfast.ExtendSandbox{ID: holdfast.SandboxID(in.GetId()), TTL: ttl, IfGeneration: in.GetIfGeneration()}, err
+}
+
+func lifetimeToWire(in holdfast.SetSandboxLifetime) *v1.SetSandboxLifetimeRequest {
+	return &v1.SetSandboxLifetimeRequest{Id: string(in.ID), Ttl: span(in.TTL),
+		OnExpiry: enum[v1.Sandbox_Expiry](v1.Sandbox_Expiry_value, in.OnExpiry), IfGeneration: in.IfGeneration}
+}
+
+func lifetimeFromWire(in *v1.SetSandboxLifetimeRequest) (holdfast.SetSandboxLifetime, error) {
+	ttl, err := ttlFromWire(in.GetTtl())
+	return holdfast.SetSandboxLifetime{ID: holdfast.SandboxID(in.GetId()), TTL: ttl,
+		OnExpiry: word[holdfast.Expiry](v1.Sandbox_Expiry_name, in.GetOnExpiry()), IfGeneration: in.GetIfGeneration()}, err
+}
+
+// eventToWire leaves env out, as lists do.
+func eventToWire(e holdfast.SandboxEvent) *v1.SandboxEvent {
+	out := &v1.SandboxEvent{Version: e.Version}
+	if e.Sandbox != nil {
+		s := *e.Sandbox
+		s.Env = nil
+		out.Sandbox = sandboxToWire(s)
+	}
+	return out
+}
+
+func eventFromWire(e *v1.SandboxEvent) holdfast.SandboxEvent {
+	out := holdfast.SandboxEvent{Version: e.GetVersion()}
+	if s := e.GetSandbox(); s != nil {
+		sandbox := sandboxFromWire(s)
+		out.Sandbox = &sandbox
+	}
+	return out
 }
 
 func listToWire(in holdfast.ListSandboxes) *v1.ListSandboxesRequest {

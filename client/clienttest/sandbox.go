@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/holdfast-dev/holdfast"
 )
@@ -44,10 +45,14 @@ func (f *Fake) CreateSandbox(ctx context.Context, caller holdfast.Caller, in hol
 			return nil
 		}
 		now := f.now()
+		onExpiry := in.OnExpiry
+		if onExpiry == "" {
+			onExpiry = holdfast.ExpiryDelete
+		}
 		s := &holdfast.Sandbox{
-			ID: holdfast.SandboxID(f.ids.New(holdfast.PrefixSandbox)), Name: in.Name, Project: caller.Project, Creator: caller.Name,
+			ID: holdfast.SandboxID(f.ids.New(holdfast.PrefixSandbox)), Name: in.Name, Restart: in.Restart, Project: caller.Project, Creator: caller.Name,
 			Environment: in.Environment, State: holdfast.SandboxReady, Generation: 1, Incarnation: 1, Env: in.Env, Labels: in.Labels,
-			Resources: in.Resources.WithDefaults(), Egress: holdfast.EgressInternet, TTL: in.TTL, OnExpiry: holdfast.ExpiryDelete,
+			Resources: in.Resources.WithDefaults(), Egress: holdfast.EgressInternet, TTL: in.TTL, OnExpiry: onExpiry,
 			CreatedAt: now, UpdatedAt: now, ReadyAt: now, ExpiresAt: now.Add(max(in.TTL, holdfast.MinTTL)),
 		}
 		f.requests[in.RequestID], f.created[in.RequestID], f.sandboxes[s.ID] = in, s.ID, s
@@ -146,6 +151,78 @@ func (f *Fake) mutate(ctx context.Context, call Call, in holdfast.MutateSandbox,
 		return nil
 	})
 	return out, err
+}
+
+// ExtendSandbox moves a record's end, never to an earlier time.
+func (f *Fake) ExtendSandbox(ctx context.Context, _ holdfast.Caller, in holdfast.ExtendSandbox) (out holdfast.Sandbox, err error) {
+	return f.live(ctx, Call{"ExtendSandbox", in}, in.ID, func(s *holdfast.Sandbox) {
+		if until := f.now().Add(in.TTL); until.After(s.ExpiresAt) {
+			s.ExpiresAt = until
+		}
+	})
+}
+
+// SetSandboxLifetime sets a record's lifetime.
+func (f *Fake) SetSandboxLifetime(ctx context.Context, _ holdfast.Caller, in holdfast.SetSandboxLifetime) (out holdfast.Sandbox, err error) {
+	return f.live(ctx, Call{"SetSandboxLifetime", in}, in.ID, func(s *holdfast.Sandbox) {
+		if in.TTL != 0 {
+			s.TTL, s.ExpiresAt = in.TTL, f.now().Add(in.TTL)
+		}
+		if in.OnExpiry != "" {
+			s.OnExpiry = in.OnExpiry
+		}
+	})
+}
+
+func (f *Fake) live(ctx context.Context, call Call, id holdfast.SandboxID, change func(*holdfast.Sandbox)) (out holdfast.Sandbox, err error) {
+	err = f.do(ctx, call, func() error {
+		s, ok := f.sandboxes[id]
+		if !ok {
+			return unknown("sandbox", string(id))
+		}
+		if s.State == holdfast.SandboxFailed || s.State == holdfast.SandboxDeleting || s.State == holdfast.SandboxDeleted {
+			return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonExpired, "its lifetime is over").On(string(id))
+		}
+		change(s)
+		out = *s
+		return nil
+	})
+	return out, err
+}
+
+// WatchSandboxes yields the records, each again when it differs from what this
+// call yielded; the version counts the events of one call.
+func (f *Fake) WatchSandboxes(ctx context.Context, _ holdfast.Caller, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
+	if err := f.do(ctx, Call{"WatchSandboxes", in}, func() error { return nil }); err != nil {
+		return err
+	}
+	seen := map[holdfast.SandboxID]holdfast.Sandbox{}
+	for n := 1; ; {
+		f.mu.Lock()
+		changed := f.changed
+		var news []holdfast.Sandbox
+		for _, id := range slices.Sorted(maps.Keys(f.sandboxes)) {
+			s := *f.sandboxes[id]
+			if was, ok := seen[id]; !ok && s.State != holdfast.SandboxDeleted || ok && !reflect.DeepEqual(was, s) {
+				seen[id], news = s, append(news, s)
+			}
+		}
+		f.mu.Unlock()
+		for _, s := range news {
+			if err := yield(holdfast.SandboxEvent{Version: strconv.Itoa(n), Sandbox: &s}); err != nil {
+				return err
+			}
+			n++
+		}
+		if n == 1 {
+			if err := yield(holdfast.SandboxEvent{Version: "0"}); err != nil {
+				return err
+			}
+		}
+		if err := f.wait(ctx, changed); err != nil {
+			return err
+		}
+	}
 }
 
 // StreamSandboxLog yields the console once.

@@ -148,7 +148,7 @@ func TestC3_EveryPartysRegistryIsWholeAndTrueOfTheCode(t *testing.T) {
 func named(r reconcile.Registry) []string {
 	var out []string
 	for _, res := range r.Resources {
-		out = append(out, res.FirstContact.Sweep)
+		out = append(out, res.FirstContact.Sweep, res.Lifetime.Sweep)
 		for _, s := range res.States {
 			out = append(out, s.Sweep)
 		}

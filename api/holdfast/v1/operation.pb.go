@@ -37,6 +37,8 @@ const (
 	Operation_RESUME Operation_Kind = 3
 	// Removes it.
 	Operation_DELETE Operation_Kind = 4
+	// Boots it anew after its instance was lost, under the next incarnation.
+	Operation_REPLACE Operation_Kind = 5
 )
 
 // Enum value maps for Operation_Kind.
@@ -47,6 +49,7 @@ var (
 		2: "SUSPEND",
 		3: "RESUME",
 		4: "DELETE",
+		5: "REPLACE",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -54,6 +57,7 @@ var (
 		"SUSPEND":          2,
 		"RESUME":           3,
 		"DELETE":           4,
+		"REPLACE":          5,
 	}
 )
 
@@ -274,7 +278,10 @@ type Operation struct {
 	// What the last attempt met; absent when nothing went wrong.
 	LastError *Error `protobuf:"bytes,12,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	// What is safe to do next, for a person.
-	Next          string `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`
+	Next string `protobuf:"bytes,13,opt,name=next,proto3" json:"next,omitempty"`
+	// Why it began where no caller asked for it: EXPIRED, or how the instance was
+	// lost; empty otherwise.
+	Cause         string `protobuf:"bytes,14,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -396,6 +403,13 @@ func (x *Operation) GetLastError() *Error {
 func (x *Operation) GetNext() string {
 	if x != nil {
 		return x.Next
+	}
+	return ""
+}
+
+func (x *Operation) GetCause() string {
+	if x != nil {
+		return x.Cause
 	}
 	return ""
 }
@@ -734,7 +748,7 @@ var File_holdfast_v1_operation_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/v1/operation.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb2\x05\n" +
+	"\x1bholdfast/v1/operation.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x05\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12/\n" +
@@ -754,7 +768,8 @@ const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\twaits_for\x18\v \x01(\tR\bwaitsFor\x121\n" +
 	"\n" +
 	"last_error\x18\f \x01(\v2\x12.holdfast.v1.ErrorR\tlastError\x12\x12\n" +
-	"\x04next\x18\r \x01(\tR\x04next\"M\n" +
+	"\x04next\x18\r \x01(\tR\x04next\x12\x14\n" +
+	"\x05cause\x18\x0e \x01(\tR\x05cause\"Z\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -763,7 +778,8 @@ const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\n" +
 	"\x06RESUME\x10\x03\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x04\"Q\n" +
+	"\x06DELETE\x10\x04\x12\v\n" +
+	"\aREPLACE\x10\x05\"Q\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aPENDING\x10\x01\x12\b\n" +

@@ -32,7 +32,7 @@ type Sandbox_State int32
 const (
 	// Not said.
 	Sandbox_STATE_UNSPECIFIED Sandbox_State = 0
-	// Not ready for the first time yet.
+	// Not ready for the first time yet, or not again since its instance was lost.
 	Sandbox_CREATING Sandbox_State = 1
 	// Runs, and takes processes and files.
 	Sandbox_READY Sandbox_State = 2
@@ -201,6 +201,64 @@ func (Sandbox_Egress) EnumDescriptor() ([]byte, []int) {
 	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{0, 2}
 }
 
+// Policy is one of the ways.
+type Restart_Policy int32
+
+const (
+	// The default: NONE.
+	Restart_POLICY_UNSPECIFIED Restart_Policy = 0
+	// The sandbox is FAILED.
+	Restart_NONE Restart_Policy = 1
+	// A new boot from the environment, under the next incarnation: what was in
+	// memory and in its files is gone.
+	Restart_FRESH Restart_Policy = 2
+	// Not offered yet.
+	Restart_FROM_CHECKPOINT Restart_Policy = 3
+)
+
+// Enum value maps for Restart_Policy.
+var (
+	Restart_Policy_name = map[int32]string{
+		0: "POLICY_UNSPECIFIED",
+		1: "NONE",
+		2: "FRESH",
+		3: "FROM_CHECKPOINT",
+	}
+	Restart_Policy_value = map[string]int32{
+		"POLICY_UNSPECIFIED": 0,
+		"NONE":               1,
+		"FRESH":              2,
+		"FROM_CHECKPOINT":    3,
+	}
+)
+
+func (x Restart_Policy) Enum() *Restart_Policy {
+	p := new(Restart_Policy)
+	*p = x
+	return p
+}
+
+func (x Restart_Policy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Restart_Policy) Descriptor() protoreflect.EnumDescriptor {
+	return file_holdfast_v1_sandbox_proto_enumTypes[3].Descriptor()
+}
+
+func (Restart_Policy) Type() protoreflect.EnumType {
+	return &file_holdfast_v1_sandbox_proto_enumTypes[3]
+}
+
+func (x Restart_Policy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Restart_Policy.Descriptor instead.
+func (Restart_Policy) EnumDescriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1, 0}
+}
+
 // A Sandbox is an isolated place to run, as last recorded.
 type Sandbox struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -234,7 +292,7 @@ type Sandbox struct {
 	Env map[string]string `protobuf:"bytes,14,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Labels, to filter lists by.
 	Labels map[string]string `protobuf:"bytes,15,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The length of its lifetime.
+	// The length of its lifetime, which each resume begins anew.
 	Ttl *durationpb.Duration `protobuf:"bytes,16,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// What the end of the lifetime brings.
 	OnExpiry Sandbox_Expiry `protobuf:"varint,17,opt,name=on_expiry,json=onExpiry,proto3,enum=holdfast.v1.Sandbox_Expiry" json:"on_expiry,omitempty"`
@@ -246,10 +304,14 @@ type Sandbox struct {
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,20,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// When it first became ready; absent until then.
 	ReadyAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ready_at,json=readyAt,proto3" json:"ready_at,omitempty"`
-	// When its lifetime ends; absent until it first became ready.
+	// When its lifetime ends; while SUSPENDED, when its retention does and it is
+	// deleted; while FAILED, when its record and output are. Absent until it first
+	// became ready.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was deleted; absent until then.
-	DeletedAt     *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
+	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
+	// What becomes of it when its instance is lost.
+	Restart       Restart_Policy `protobuf:"varint,24,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,6 +507,50 @@ func (x *Sandbox) GetDeletedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Sandbox) GetRestart() Restart_Policy {
+	if x != nil {
+		return x.Restart
+	}
+	return Restart_POLICY_UNSPECIFIED
+}
+
+// Restart is what becomes of a sandbox when its instance is lost.
+type Restart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Restart) Reset() {
+	*x = Restart{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Restart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Restart) ProtoMessage() {}
+
+func (x *Restart) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Restart.ProtoReflect.Descriptor instead.
+func (*Restart) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
 // Failure says why a resource failed.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -460,7 +566,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -472,7 +578,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -485,7 +591,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Failure) GetReason() string {
@@ -524,7 +630,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +642,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +655,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Resources) GetCpuMillis() int64 {
@@ -586,7 +692,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +704,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +717,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Port) GetGuest() int32 {
@@ -639,7 +745,8 @@ type CreateSandboxRequest struct {
 	Environment string `protobuf:"bytes,2,opt,name=environment,proto3" json:"environment,omitempty"`
 	// A name for people, at most 128 bytes; need not be unique.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// The length of its lifetime: 1 s to 24 h; absent: 1 h.
+	// The length of its lifetime: 1 s to 24 h, or what the server is configured
+	// for; absent: 1 h.
 	Ttl *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// What the end of the lifetime brings; default DELETE.
 	OnExpiry Sandbox_Expiry `protobuf:"varint,5,opt,name=on_expiry,json=onExpiry,proto3,enum=holdfast.v1.Sandbox_Expiry" json:"on_expiry,omitempty"`
@@ -650,14 +757,16 @@ type CreateSandboxRequest struct {
 	// Its limits; zero fields get the default.
 	Resources *Resources `protobuf:"bytes,8,opt,name=resources,proto3" json:"resources,omitempty"`
 	// What it may reach; default INTERNET.
-	Egress        Sandbox_Egress `protobuf:"varint,9,opt,name=egress,proto3,enum=holdfast.v1.Sandbox_Egress" json:"egress,omitempty"`
+	Egress Sandbox_Egress `protobuf:"varint,9,opt,name=egress,proto3,enum=holdfast.v1.Sandbox_Egress" json:"egress,omitempty"`
+	// What becomes of it when its instance is lost; default NONE.
+	Restart       Restart_Policy `protobuf:"varint,10,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -669,7 +778,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -682,7 +791,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateSandboxRequest) GetRequestId() string {
@@ -748,6 +857,13 @@ func (x *CreateSandboxRequest) GetEgress() Sandbox_Egress {
 	return Sandbox_EGRESS_UNSPECIFIED
 }
 
+func (x *CreateSandboxRequest) GetRestart() Restart_Policy {
+	if x != nil {
+		return x.Restart
+	}
+	return Restart_POLICY_UNSPECIFIED
+}
+
 // GetSandboxRequest addresses a sandbox.
 type GetSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -759,7 +875,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +887,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +900,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -811,7 +927,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +939,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +952,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListSandboxesRequest) GetStates() []Sandbox_State {
@@ -880,7 +996,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1008,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1021,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -935,7 +1051,7 @@ type SuspendSandboxRequest struct {
 
 func (x *SuspendSandboxRequest) Reset() {
 	*x = SuspendSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1063,7 @@ func (x *SuspendSandboxRequest) String() string {
 func (*SuspendSandboxRequest) ProtoMessage() {}
 
 func (x *SuspendSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1076,7 @@ func (x *SuspendSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendSandboxRequest.ProtoReflect.Descriptor instead.
 func (*SuspendSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SuspendSandboxRequest) GetId() string {
@@ -990,7 +1106,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1118,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1131,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ResumeSandboxRequest) GetId() string {
@@ -1045,7 +1161,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1173,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1186,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DeleteSandboxRequest) GetId() string {
@@ -1085,6 +1201,247 @@ func (x *DeleteSandboxRequest) GetIfGeneration() int64 {
 		return x.IfGeneration
 	}
 	return 0
+}
+
+// ExtendSandboxRequest addresses an extension.
+type ExtendSandboxRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox's id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// expires_at becomes the later of what it is and this long from now: 1 s to
+	// 24 h, or to 30 days while SUSPENDED, or what the server is configured for.
+	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Act only when the sandbox's generation is this one; zero: whatever it is.
+	IfGeneration  int64 `protobuf:"varint,3,opt,name=if_generation,json=ifGeneration,proto3" json:"if_generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendSandboxRequest) Reset() {
+	*x = ExtendSandboxRequest{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendSandboxRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendSandboxRequest) ProtoMessage() {}
+
+func (x *ExtendSandboxRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendSandboxRequest.ProtoReflect.Descriptor instead.
+func (*ExtendSandboxRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExtendSandboxRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ExtendSandboxRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *ExtendSandboxRequest) GetIfGeneration() int64 {
+	if x != nil {
+		return x.IfGeneration
+	}
+	return 0
+}
+
+// SetSandboxLifetimeRequest addresses a change of the lifetime.
+type SetSandboxLifetimeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The sandbox's id.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// How long it lives from now on, and from each resume on; absent: as it is.
+	Ttl *durationpb.Duration `protobuf:"bytes,2,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// What the end of the lifetime brings; unspecified: as it is.
+	OnExpiry Sandbox_Expiry `protobuf:"varint,3,opt,name=on_expiry,json=onExpiry,proto3,enum=holdfast.v1.Sandbox_Expiry" json:"on_expiry,omitempty"`
+	// Act only when the sandbox's generation is this one; zero: whatever it is.
+	IfGeneration  int64 `protobuf:"varint,4,opt,name=if_generation,json=ifGeneration,proto3" json:"if_generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetSandboxLifetimeRequest) Reset() {
+	*x = SetSandboxLifetimeRequest{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetSandboxLifetimeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetSandboxLifetimeRequest) ProtoMessage() {}
+
+func (x *SetSandboxLifetimeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetSandboxLifetimeRequest.ProtoReflect.Descriptor instead.
+func (*SetSandboxLifetimeRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SetSandboxLifetimeRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetSandboxLifetimeRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *SetSandboxLifetimeRequest) GetOnExpiry() Sandbox_Expiry {
+	if x != nil {
+		return x.OnExpiry
+	}
+	return Sandbox_EXPIRY_UNSPECIFIED
+}
+
+func (x *SetSandboxLifetimeRequest) GetIfGeneration() int64 {
+	if x != nil {
+		return x.IfGeneration
+	}
+	return 0
+}
+
+// WatchSandboxesRequest says from where on to watch.
+type WatchSandboxesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the last event seen: only what changed since comes. Empty:
+	// begin with every sandbox that is not deleted.
+	After         string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchSandboxesRequest) Reset() {
+	*x = WatchSandboxesRequest{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchSandboxesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchSandboxesRequest) ProtoMessage() {}
+
+func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
+func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchSandboxesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+// SandboxEvent is one sandbox as it is now, because it changed.
+type SandboxEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How far the watch has come; goes into WatchSandboxesRequest.after.
+	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
+	// The sandbox, without env. Several changes in a row may be one event. Absent
+	// in an event that only says how far the watch has come.
+	Sandbox       *Sandbox `protobuf:"bytes,2,opt,name=sandbox,proto3" json:"sandbox,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SandboxEvent) Reset() {
+	*x = SandboxEvent{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SandboxEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SandboxEvent) ProtoMessage() {}
+
+func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
+func (*SandboxEvent) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SandboxEvent) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *SandboxEvent) GetSandbox() *Sandbox {
+	if x != nil {
+		return x.Sandbox
+	}
+	return nil
 }
 
 // StreamSandboxLogRequest addresses a part of the console.
@@ -1102,7 +1459,7 @@ type StreamSandboxLogRequest struct {
 
 func (x *StreamSandboxLogRequest) Reset() {
 	*x = StreamSandboxLogRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1471,7 @@ func (x *StreamSandboxLogRequest) String() string {
 func (*StreamSandboxLogRequest) ProtoMessage() {}
 
 func (x *StreamSandboxLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1484,7 @@ func (x *StreamSandboxLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSandboxLogRequest.ProtoReflect.Descriptor instead.
 func (*StreamSandboxLogRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StreamSandboxLogRequest) GetId() string {
@@ -1155,8 +1512,7 @@ var File_holdfast_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xd9\n" +
-	"\n" +
+	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\x90\v\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1187,7 +1543,8 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"expires_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n" +
 	"\n" +
-	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x1a6\n" +
+	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x125\n" +
+	"\arestart\x18\x18 \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -1211,7 +1568,13 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\x06Egress\x12\x16\n" +
 	"\x12EGRESS_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bINTERNET\x10\x01\x12\b\n" +
-	"\x04NONE\x10\x02\"V\n" +
+	"\x04NONE\x10\x02\"U\n" +
+	"\aRestart\"J\n" +
+	"\x06Policy\x12\x16\n" +
+	"\x12POLICY_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04NONE\x10\x01\x12\t\n" +
+	"\x05FRESH\x10\x02\x12\x13\n" +
+	"\x0fFROM_CHECKPOINT\x10\x03\"V\n" +
 	"\aFailure\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x19\n" +
@@ -1223,7 +1586,7 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\x04pids\x18\x03 \x01(\x03R\x04pids\"6\n" +
 	"\x04Port\x12\x14\n" +
 	"\x05guest\x18\x01 \x01(\x05R\x05guest\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xb5\x04\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xec\x04\n" +
 	"\x14CreateSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12 \n" +
@@ -1234,7 +1597,9 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\x03env\x18\x06 \x03(\v2*.holdfast.v1.CreateSandboxRequest.EnvEntryR\x03env\x12E\n" +
 	"\x06labels\x18\a \x03(\v2-.holdfast.v1.CreateSandboxRequest.LabelsEntryR\x06labels\x124\n" +
 	"\tresources\x18\b \x01(\v2\x16.holdfast.v1.ResourcesR\tresources\x123\n" +
-	"\x06egress\x18\t \x01(\x0e2\x1b.holdfast.v1.Sandbox.EgressR\x06egress\x1a6\n" +
+	"\x06egress\x18\t \x01(\x0e2\x1b.holdfast.v1.Sandbox.EgressR\x06egress\x125\n" +
+	"\arestart\x18\n" +
+	" \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -1263,11 +1628,25 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\rif_generation\x18\x02 \x01(\x03R\fifGeneration\"K\n" +
 	"\x14DeleteSandboxRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12#\n" +
-	"\rif_generation\x18\x02 \x01(\x03R\fifGeneration\"Y\n" +
+	"\rif_generation\x18\x02 \x01(\x03R\fifGeneration\"x\n" +
+	"\x14ExtendSandboxRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12#\n" +
+	"\rif_generation\x18\x03 \x01(\x03R\fifGeneration\"\xb7\x01\n" +
+	"\x19SetSandboxLifetimeRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12+\n" +
+	"\x03ttl\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x128\n" +
+	"\ton_expiry\x18\x03 \x01(\x0e2\x1b.holdfast.v1.Sandbox.ExpiryR\bonExpiry\x12#\n" +
+	"\rif_generation\x18\x04 \x01(\x03R\fifGeneration\"-\n" +
+	"\x15WatchSandboxesRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\"X\n" +
+	"\fSandboxEvent\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\tR\aversion\x12.\n" +
+	"\asandbox\x18\x02 \x01(\v2\x14.holdfast.v1.SandboxR\asandbox\"Y\n" +
 	"\x17StreamSandboxLogRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow2\xb6\x04\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow2\xa7\x06\n" +
 	"\x0eSandboxService\x12H\n" +
 	"\rCreateSandbox\x12!.holdfast.v1.CreateSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12G\n" +
 	"\n" +
@@ -1275,7 +1654,10 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\rListSandboxes\x12!.holdfast.v1.ListSandboxesRequest\x1a\".holdfast.v1.ListSandboxesResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x0eSuspendSandbox\x12\".holdfast.v1.SuspendSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12H\n" +
 	"\rResumeSandbox\x12!.holdfast.v1.ResumeSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12H\n" +
-	"\rDeleteSandbox\x12!.holdfast.v1.DeleteSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12T\n" +
+	"\rDeleteSandbox\x12!.holdfast.v1.DeleteSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12H\n" +
+	"\rExtendSandbox\x12!.holdfast.v1.ExtendSandboxRequest\x1a\x14.holdfast.v1.Sandbox\x12R\n" +
+	"\x12SetSandboxLifetime\x12&.holdfast.v1.SetSandboxLifetimeRequest\x1a\x14.holdfast.v1.Sandbox\x12Q\n" +
+	"\x0eWatchSandboxes\x12\".holdfast.v1.WatchSandboxesRequest\x1a\x19.holdfast.v1.SandboxEvent0\x01\x12T\n" +
 	"\x10StreamSandboxLog\x12$.holdfast.v1.StreamSandboxLogRequest\x1a\x18.holdfast.v1.OutputChunk0\x01B=Z;github.com/holdfast-dev/holdfast/api/holdfast/v1;holdfastv1b\x06proto3"
 
 var (
@@ -1290,78 +1672,96 @@ func file_holdfast_v1_sandbox_proto_rawDescGZIP() []byte {
 	return file_holdfast_v1_sandbox_proto_rawDescData
 }
 
-var file_holdfast_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_holdfast_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_holdfast_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_holdfast_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_holdfast_v1_sandbox_proto_goTypes = []any{
-	(Sandbox_State)(0),              // 0: holdfast.v1.Sandbox.State
-	(Sandbox_Expiry)(0),             // 1: holdfast.v1.Sandbox.Expiry
-	(Sandbox_Egress)(0),             // 2: holdfast.v1.Sandbox.Egress
-	(*Sandbox)(nil),                 // 3: holdfast.v1.Sandbox
-	(*Failure)(nil),                 // 4: holdfast.v1.Failure
-	(*Resources)(nil),               // 5: holdfast.v1.Resources
-	(*Port)(nil),                    // 6: holdfast.v1.Port
-	(*CreateSandboxRequest)(nil),    // 7: holdfast.v1.CreateSandboxRequest
-	(*GetSandboxRequest)(nil),       // 8: holdfast.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),    // 9: holdfast.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),   // 10: holdfast.v1.ListSandboxesResponse
-	(*SuspendSandboxRequest)(nil),   // 11: holdfast.v1.SuspendSandboxRequest
-	(*ResumeSandboxRequest)(nil),    // 12: holdfast.v1.ResumeSandboxRequest
-	(*DeleteSandboxRequest)(nil),    // 13: holdfast.v1.DeleteSandboxRequest
-	(*StreamSandboxLogRequest)(nil), // 14: holdfast.v1.StreamSandboxLogRequest
-	nil,                             // 15: holdfast.v1.Sandbox.EnvEntry
-	nil,                             // 16: holdfast.v1.Sandbox.LabelsEntry
-	nil,                             // 17: holdfast.v1.CreateSandboxRequest.EnvEntry
-	nil,                             // 18: holdfast.v1.CreateSandboxRequest.LabelsEntry
-	nil,                             // 19: holdfast.v1.ListSandboxesRequest.LabelsEntry
-	(*Operation)(nil),               // 20: holdfast.v1.Operation
-	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),   // 22: google.protobuf.Timestamp
-	(*OutputChunk)(nil),             // 23: holdfast.v1.OutputChunk
+	(Sandbox_State)(0),                // 0: holdfast.v1.Sandbox.State
+	(Sandbox_Expiry)(0),               // 1: holdfast.v1.Sandbox.Expiry
+	(Sandbox_Egress)(0),               // 2: holdfast.v1.Sandbox.Egress
+	(Restart_Policy)(0),               // 3: holdfast.v1.Restart.Policy
+	(*Sandbox)(nil),                   // 4: holdfast.v1.Sandbox
+	(*Restart)(nil),                   // 5: holdfast.v1.Restart
+	(*Failure)(nil),                   // 6: holdfast.v1.Failure
+	(*Resources)(nil),                 // 7: holdfast.v1.Resources
+	(*Port)(nil),                      // 8: holdfast.v1.Port
+	(*CreateSandboxRequest)(nil),      // 9: holdfast.v1.CreateSandboxRequest
+	(*GetSandboxRequest)(nil),         // 10: holdfast.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),      // 11: holdfast.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),     // 12: holdfast.v1.ListSandboxesResponse
+	(*SuspendSandboxRequest)(nil),     // 13: holdfast.v1.SuspendSandboxRequest
+	(*ResumeSandboxRequest)(nil),      // 14: holdfast.v1.ResumeSandboxRequest
+	(*DeleteSandboxRequest)(nil),      // 15: holdfast.v1.DeleteSandboxRequest
+	(*ExtendSandboxRequest)(nil),      // 16: holdfast.v1.ExtendSandboxRequest
+	(*SetSandboxLifetimeRequest)(nil), // 17: holdfast.v1.SetSandboxLifetimeRequest
+	(*WatchSandboxesRequest)(nil),     // 18: holdfast.v1.WatchSandboxesRequest
+	(*SandboxEvent)(nil),              // 19: holdfast.v1.SandboxEvent
+	(*StreamSandboxLogRequest)(nil),   // 20: holdfast.v1.StreamSandboxLogRequest
+	nil,                               // 21: holdfast.v1.Sandbox.EnvEntry
+	nil,                               // 22: holdfast.v1.Sandbox.LabelsEntry
+	nil,                               // 23: holdfast.v1.CreateSandboxRequest.EnvEntry
+	nil,                               // 24: holdfast.v1.CreateSandboxRequest.LabelsEntry
+	nil,                               // 25: holdfast.v1.ListSandboxesRequest.LabelsEntry
+	(*Operation)(nil),                 // 26: holdfast.v1.Operation
+	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 28: google.protobuf.Timestamp
+	(*OutputChunk)(nil),               // 29: holdfast.v1.OutputChunk
 }
 var file_holdfast_v1_sandbox_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.Sandbox.state:type_name -> holdfast.v1.Sandbox.State
-	20, // 1: holdfast.v1.Sandbox.operation:type_name -> holdfast.v1.Operation
-	4,  // 2: holdfast.v1.Sandbox.failure:type_name -> holdfast.v1.Failure
-	5,  // 3: holdfast.v1.Sandbox.resources:type_name -> holdfast.v1.Resources
+	26, // 1: holdfast.v1.Sandbox.operation:type_name -> holdfast.v1.Operation
+	6,  // 2: holdfast.v1.Sandbox.failure:type_name -> holdfast.v1.Failure
+	7,  // 3: holdfast.v1.Sandbox.resources:type_name -> holdfast.v1.Resources
 	2,  // 4: holdfast.v1.Sandbox.egress:type_name -> holdfast.v1.Sandbox.Egress
-	15, // 5: holdfast.v1.Sandbox.env:type_name -> holdfast.v1.Sandbox.EnvEntry
-	16, // 6: holdfast.v1.Sandbox.labels:type_name -> holdfast.v1.Sandbox.LabelsEntry
-	21, // 7: holdfast.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	21, // 5: holdfast.v1.Sandbox.env:type_name -> holdfast.v1.Sandbox.EnvEntry
+	22, // 6: holdfast.v1.Sandbox.labels:type_name -> holdfast.v1.Sandbox.LabelsEntry
+	27, // 7: holdfast.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
 	1,  // 8: holdfast.v1.Sandbox.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
-	6,  // 9: holdfast.v1.Sandbox.ports:type_name -> holdfast.v1.Port
-	22, // 10: holdfast.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	22, // 11: holdfast.v1.Sandbox.updated_at:type_name -> google.protobuf.Timestamp
-	22, // 12: holdfast.v1.Sandbox.ready_at:type_name -> google.protobuf.Timestamp
-	22, // 13: holdfast.v1.Sandbox.expires_at:type_name -> google.protobuf.Timestamp
-	22, // 14: holdfast.v1.Sandbox.deleted_at:type_name -> google.protobuf.Timestamp
-	21, // 15: holdfast.v1.CreateSandboxRequest.ttl:type_name -> google.protobuf.Duration
-	1,  // 16: holdfast.v1.CreateSandboxRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
-	17, // 17: holdfast.v1.CreateSandboxRequest.env:type_name -> holdfast.v1.CreateSandboxRequest.EnvEntry
-	18, // 18: holdfast.v1.CreateSandboxRequest.labels:type_name -> holdfast.v1.CreateSandboxRequest.LabelsEntry
-	5,  // 19: holdfast.v1.CreateSandboxRequest.resources:type_name -> holdfast.v1.Resources
-	2,  // 20: holdfast.v1.CreateSandboxRequest.egress:type_name -> holdfast.v1.Sandbox.Egress
-	0,  // 21: holdfast.v1.ListSandboxesRequest.states:type_name -> holdfast.v1.Sandbox.State
-	19, // 22: holdfast.v1.ListSandboxesRequest.labels:type_name -> holdfast.v1.ListSandboxesRequest.LabelsEntry
-	3,  // 23: holdfast.v1.ListSandboxesResponse.sandboxes:type_name -> holdfast.v1.Sandbox
-	7,  // 24: holdfast.v1.SandboxService.CreateSandbox:input_type -> holdfast.v1.CreateSandboxRequest
-	8,  // 25: holdfast.v1.SandboxService.GetSandbox:input_type -> holdfast.v1.GetSandboxRequest
-	9,  // 26: holdfast.v1.SandboxService.ListSandboxes:input_type -> holdfast.v1.ListSandboxesRequest
-	11, // 27: holdfast.v1.SandboxService.SuspendSandbox:input_type -> holdfast.v1.SuspendSandboxRequest
-	12, // 28: holdfast.v1.SandboxService.ResumeSandbox:input_type -> holdfast.v1.ResumeSandboxRequest
-	13, // 29: holdfast.v1.SandboxService.DeleteSandbox:input_type -> holdfast.v1.DeleteSandboxRequest
-	14, // 30: holdfast.v1.SandboxService.StreamSandboxLog:input_type -> holdfast.v1.StreamSandboxLogRequest
-	3,  // 31: holdfast.v1.SandboxService.CreateSandbox:output_type -> holdfast.v1.Sandbox
-	3,  // 32: holdfast.v1.SandboxService.GetSandbox:output_type -> holdfast.v1.Sandbox
-	10, // 33: holdfast.v1.SandboxService.ListSandboxes:output_type -> holdfast.v1.ListSandboxesResponse
-	3,  // 34: holdfast.v1.SandboxService.SuspendSandbox:output_type -> holdfast.v1.Sandbox
-	3,  // 35: holdfast.v1.SandboxService.ResumeSandbox:output_type -> holdfast.v1.Sandbox
-	3,  // 36: holdfast.v1.SandboxService.DeleteSandbox:output_type -> holdfast.v1.Sandbox
-	23, // 37: holdfast.v1.SandboxService.StreamSandboxLog:output_type -> holdfast.v1.OutputChunk
-	31, // [31:38] is the sub-list for method output_type
-	24, // [24:31] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	8,  // 9: holdfast.v1.Sandbox.ports:type_name -> holdfast.v1.Port
+	28, // 10: holdfast.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	28, // 11: holdfast.v1.Sandbox.updated_at:type_name -> google.protobuf.Timestamp
+	28, // 12: holdfast.v1.Sandbox.ready_at:type_name -> google.protobuf.Timestamp
+	28, // 13: holdfast.v1.Sandbox.expires_at:type_name -> google.protobuf.Timestamp
+	28, // 14: holdfast.v1.Sandbox.deleted_at:type_name -> google.protobuf.Timestamp
+	3,  // 15: holdfast.v1.Sandbox.restart:type_name -> holdfast.v1.Restart.Policy
+	27, // 16: holdfast.v1.CreateSandboxRequest.ttl:type_name -> google.protobuf.Duration
+	1,  // 17: holdfast.v1.CreateSandboxRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
+	23, // 18: holdfast.v1.CreateSandboxRequest.env:type_name -> holdfast.v1.CreateSandboxRequest.EnvEntry
+	24, // 19: holdfast.v1.CreateSandboxRequest.labels:type_name -> holdfast.v1.CreateSandboxRequest.LabelsEntry
+	7,  // 20: holdfast.v1.CreateSandboxRequest.resources:type_name -> holdfast.v1.Resources
+	2,  // 21: holdfast.v1.CreateSandboxRequest.egress:type_name -> holdfast.v1.Sandbox.Egress
+	3,  // 22: holdfast.v1.CreateSandboxRequest.restart:type_name -> holdfast.v1.Restart.Policy
+	0,  // 23: holdfast.v1.ListSandboxesRequest.states:type_name -> holdfast.v1.Sandbox.State
+	25, // 24: holdfast.v1.ListSandboxesRequest.labels:type_name -> holdfast.v1.ListSandboxesRequest.LabelsEntry
+	4,  // 25: holdfast.v1.ListSandboxesResponse.sandboxes:type_name -> holdfast.v1.Sandbox
+	27, // 26: holdfast.v1.ExtendSandboxRequest.ttl:type_name -> google.protobuf.Duration
+	27, // 27: holdfast.v1.SetSandboxLifetimeRequest.ttl:type_name -> google.protobuf.Duration
+	1,  // 28: holdfast.v1.SetSandboxLifetimeRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
+	4,  // 29: holdfast.v1.SandboxEvent.sandbox:type_name -> holdfast.v1.Sandbox
+	9,  // 30: holdfast.v1.SandboxService.CreateSandbox:input_type -> holdfast.v1.CreateSandboxRequest
+	10, // 31: holdfast.v1.SandboxService.GetSandbox:input_type -> holdfast.v1.GetSandboxRequest
+	11, // 32: holdfast.v1.SandboxService.ListSandboxes:input_type -> holdfast.v1.ListSandboxesRequest
+	13, // 33: holdfast.v1.SandboxService.SuspendSandbox:input_type -> holdfast.v1.SuspendSandboxRequest
+	14, // 34: holdfast.v1.SandboxService.ResumeSandbox:input_type -> holdfast.v1.ResumeSandboxRequest
+	15, // 35: holdfast.v1.SandboxService.DeleteSandbox:input_type -> holdfast.v1.DeleteSandboxRequest
+	16, // 36: holdfast.v1.SandboxService.ExtendSandbox:input_type -> holdfast.v1.ExtendSandboxRequest
+	17, // 37: holdfast.v1.SandboxService.SetSandboxLifetime:input_type -> holdfast.v1.SetSandboxLifetimeRequest
+	18, // 38: holdfast.v1.SandboxService.WatchSandboxes:input_type -> holdfast.v1.WatchSandboxesRequest
+	20, // 39: holdfast.v1.SandboxService.StreamSandboxLog:input_type -> holdfast.v1.StreamSandboxLogRequest
+	4,  // 40: holdfast.v1.SandboxService.CreateSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 41: holdfast.v1.SandboxService.GetSandbox:output_type -> holdfast.v1.Sandbox
+	12, // 42: holdfast.v1.SandboxService.ListSandboxes:output_type -> holdfast.v1.ListSandboxesResponse
+	4,  // 43: holdfast.v1.SandboxService.SuspendSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 44: holdfast.v1.SandboxService.ResumeSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 45: holdfast.v1.SandboxService.DeleteSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 46: holdfast.v1.SandboxService.ExtendSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 47: holdfast.v1.SandboxService.SetSandboxLifetime:output_type -> holdfast.v1.Sandbox
+	19, // 48: holdfast.v1.SandboxService.WatchSandboxes:output_type -> holdfast.v1.SandboxEvent
+	29, // 49: holdfast.v1.SandboxService.StreamSandboxLog:output_type -> holdfast.v1.OutputChunk
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_sandbox_proto_init() }
@@ -1376,8 +1776,8 @@ func file_holdfast_v1_sandbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_sandbox_proto_rawDesc), len(file_holdfast_v1_sandbox_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   17,
+			NumEnums:      4,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

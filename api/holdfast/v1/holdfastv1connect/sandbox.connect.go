@@ -53,6 +53,15 @@ const (
 	// SandboxServiceDeleteSandboxProcedure is the fully-qualified name of the SandboxService's
 	// DeleteSandbox RPC.
 	SandboxServiceDeleteSandboxProcedure = "/holdfast.v1.SandboxService/DeleteSandbox"
+	// SandboxServiceExtendSandboxProcedure is the fully-qualified name of the SandboxService's
+	// ExtendSandbox RPC.
+	SandboxServiceExtendSandboxProcedure = "/holdfast.v1.SandboxService/ExtendSandbox"
+	// SandboxServiceSetSandboxLifetimeProcedure is the fully-qualified name of the SandboxService's
+	// SetSandboxLifetime RPC.
+	SandboxServiceSetSandboxLifetimeProcedure = "/holdfast.v1.SandboxService/SetSandboxLifetime"
+	// SandboxServiceWatchSandboxesProcedure is the fully-qualified name of the SandboxService's
+	// WatchSandboxes RPC.
+	SandboxServiceWatchSandboxesProcedure = "/holdfast.v1.SandboxService/WatchSandboxes"
 	// SandboxServiceStreamSandboxLogProcedure is the fully-qualified name of the SandboxService's
 	// StreamSandboxLog RPC.
 	SandboxServiceStreamSandboxLogProcedure = "/holdfast.v1.SandboxService/StreamSandboxLog"
@@ -72,6 +81,15 @@ type SandboxServiceClient interface {
 	ResumeSandbox(context.Context, *v1.ResumeSandboxRequest) (*v1.Sandbox, error)
 	// Deletes a sandbox in any state. Success when it is deleted already.
 	DeleteSandbox(context.Context, *v1.DeleteSandboxRequest) (*v1.Sandbox, error)
+	// Asks for at least so much more time; never shortens, so a repeat is harmless.
+	// While CREATING it sets the lifetime to come, while SUSPENDED the retention.
+	ExtendSandbox(context.Context, *v1.ExtendSandboxRequest) (*v1.Sandbox, error)
+	// Sets how the lifetime is; may shorten the present one.
+	SetSandboxLifetime(context.Context, *v1.SetSandboxLifetimeRequest) (*v1.Sandbox, error)
+	// Streams every sandbox of the project, then every change, deletions included.
+	// A watch that broke goes on after the version of the last event it saw, and
+	// misses nothing.
+	WatchSandboxes(context.Context, *v1.WatchSandboxesRequest) (*connect.ServerStreamForClient[v1.SandboxEvent], error)
 	// Streams the console, boot included, while CREATING too.
 	StreamSandboxLog(context.Context, *v1.StreamSandboxLogRequest) (*connect.ServerStreamForClient[v1.OutputChunk], error)
 }
@@ -125,6 +143,24 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(sandboxServiceMethods.ByName("DeleteSandbox")),
 			connect.WithClientOptions(opts...),
 		),
+		extendSandbox: connect.NewClient[v1.ExtendSandboxRequest, v1.Sandbox](
+			httpClient,
+			baseURL+SandboxServiceExtendSandboxProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("ExtendSandbox")),
+			connect.WithClientOptions(opts...),
+		),
+		setSandboxLifetime: connect.NewClient[v1.SetSandboxLifetimeRequest, v1.Sandbox](
+			httpClient,
+			baseURL+SandboxServiceSetSandboxLifetimeProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("SetSandboxLifetime")),
+			connect.WithClientOptions(opts...),
+		),
+		watchSandboxes: connect.NewClient[v1.WatchSandboxesRequest, v1.SandboxEvent](
+			httpClient,
+			baseURL+SandboxServiceWatchSandboxesProcedure,
+			connect.WithSchema(sandboxServiceMethods.ByName("WatchSandboxes")),
+			connect.WithClientOptions(opts...),
+		),
 		streamSandboxLog: connect.NewClient[v1.StreamSandboxLogRequest, v1.OutputChunk](
 			httpClient,
 			baseURL+SandboxServiceStreamSandboxLogProcedure,
@@ -136,13 +172,16 @@ func NewSandboxServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 
 // sandboxServiceClient implements SandboxServiceClient.
 type sandboxServiceClient struct {
-	createSandbox    *connect.Client[v1.CreateSandboxRequest, v1.Sandbox]
-	getSandbox       *connect.Client[v1.GetSandboxRequest, v1.Sandbox]
-	listSandboxes    *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
-	suspendSandbox   *connect.Client[v1.SuspendSandboxRequest, v1.Sandbox]
-	resumeSandbox    *connect.Client[v1.ResumeSandboxRequest, v1.Sandbox]
-	deleteSandbox    *connect.Client[v1.DeleteSandboxRequest, v1.Sandbox]
-	streamSandboxLog *connect.Client[v1.StreamSandboxLogRequest, v1.OutputChunk]
+	createSandbox      *connect.Client[v1.CreateSandboxRequest, v1.Sandbox]
+	getSandbox         *connect.Client[v1.GetSandboxRequest, v1.Sandbox]
+	listSandboxes      *connect.Client[v1.ListSandboxesRequest, v1.ListSandboxesResponse]
+	suspendSandbox     *connect.Client[v1.SuspendSandboxRequest, v1.Sandbox]
+	resumeSandbox      *connect.Client[v1.ResumeSandboxRequest, v1.Sandbox]
+	deleteSandbox      *connect.Client[v1.DeleteSandboxRequest, v1.Sandbox]
+	extendSandbox      *connect.Client[v1.ExtendSandboxRequest, v1.Sandbox]
+	setSandboxLifetime *connect.Client[v1.SetSandboxLifetimeRequest, v1.Sandbox]
+	watchSandboxes     *connect.Client[v1.WatchSandboxesRequest, v1.SandboxEvent]
+	streamSandboxLog   *connect.Client[v1.StreamSandboxLogRequest, v1.OutputChunk]
 }
 
 // CreateSandbox calls holdfast.v1.SandboxService.CreateSandbox.
@@ -199,6 +238,29 @@ func (c *sandboxServiceClient) DeleteSandbox(ctx context.Context, req *v1.Delete
 	return nil, err
 }
 
+// ExtendSandbox calls holdfast.v1.SandboxService.ExtendSandbox.
+func (c *sandboxServiceClient) ExtendSandbox(ctx context.Context, req *v1.ExtendSandboxRequest) (*v1.Sandbox, error) {
+	response, err := c.extendSandbox.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetSandboxLifetime calls holdfast.v1.SandboxService.SetSandboxLifetime.
+func (c *sandboxServiceClient) SetSandboxLifetime(ctx context.Context, req *v1.SetSandboxLifetimeRequest) (*v1.Sandbox, error) {
+	response, err := c.setSandboxLifetime.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WatchSandboxes calls holdfast.v1.SandboxService.WatchSandboxes.
+func (c *sandboxServiceClient) WatchSandboxes(ctx context.Context, req *v1.WatchSandboxesRequest) (*connect.ServerStreamForClient[v1.SandboxEvent], error) {
+	return c.watchSandboxes.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // StreamSandboxLog calls holdfast.v1.SandboxService.StreamSandboxLog.
 func (c *sandboxServiceClient) StreamSandboxLog(ctx context.Context, req *v1.StreamSandboxLogRequest) (*connect.ServerStreamForClient[v1.OutputChunk], error) {
 	return c.streamSandboxLog.CallServerStream(ctx, connect.NewRequest(req))
@@ -218,6 +280,15 @@ type SandboxServiceHandler interface {
 	ResumeSandbox(context.Context, *v1.ResumeSandboxRequest) (*v1.Sandbox, error)
 	// Deletes a sandbox in any state. Success when it is deleted already.
 	DeleteSandbox(context.Context, *v1.DeleteSandboxRequest) (*v1.Sandbox, error)
+	// Asks for at least so much more time; never shortens, so a repeat is harmless.
+	// While CREATING it sets the lifetime to come, while SUSPENDED the retention.
+	ExtendSandbox(context.Context, *v1.ExtendSandboxRequest) (*v1.Sandbox, error)
+	// Sets how the lifetime is; may shorten the present one.
+	SetSandboxLifetime(context.Context, *v1.SetSandboxLifetimeRequest) (*v1.Sandbox, error)
+	// Streams every sandbox of the project, then every change, deletions included.
+	// A watch that broke goes on after the version of the last event it saw, and
+	// misses nothing.
+	WatchSandboxes(context.Context, *v1.WatchSandboxesRequest, *connect.ServerStream[v1.SandboxEvent]) error
 	// Streams the console, boot included, while CREATING too.
 	StreamSandboxLog(context.Context, *v1.StreamSandboxLogRequest, *connect.ServerStream[v1.OutputChunk]) error
 }
@@ -267,6 +338,24 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 		connect.WithSchema(sandboxServiceMethods.ByName("DeleteSandbox")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sandboxServiceExtendSandboxHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceExtendSandboxProcedure,
+		svc.ExtendSandbox,
+		connect.WithSchema(sandboxServiceMethods.ByName("ExtendSandbox")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceSetSandboxLifetimeHandler := connect.NewUnaryHandlerSimple(
+		SandboxServiceSetSandboxLifetimeProcedure,
+		svc.SetSandboxLifetime,
+		connect.WithSchema(sandboxServiceMethods.ByName("SetSandboxLifetime")),
+		connect.WithHandlerOptions(opts...),
+	)
+	sandboxServiceWatchSandboxesHandler := connect.NewServerStreamHandlerSimple(
+		SandboxServiceWatchSandboxesProcedure,
+		svc.WatchSandboxes,
+		connect.WithSchema(sandboxServiceMethods.ByName("WatchSandboxes")),
+		connect.WithHandlerOptions(opts...),
+	)
 	sandboxServiceStreamSandboxLogHandler := connect.NewServerStreamHandlerSimple(
 		SandboxServiceStreamSandboxLogProcedure,
 		svc.StreamSandboxLog,
@@ -287,6 +376,12 @@ func NewSandboxServiceHandler(svc SandboxServiceHandler, opts ...connect.Handler
 			sandboxServiceResumeSandboxHandler.ServeHTTP(w, r)
 		case SandboxServiceDeleteSandboxProcedure:
 			sandboxServiceDeleteSandboxHandler.ServeHTTP(w, r)
+		case SandboxServiceExtendSandboxProcedure:
+			sandboxServiceExtendSandboxHandler.ServeHTTP(w, r)
+		case SandboxServiceSetSandboxLifetimeProcedure:
+			sandboxServiceSetSandboxLifetimeHandler.ServeHTTP(w, r)
+		case SandboxServiceWatchSandboxesProcedure:
+			sandboxServiceWatchSandboxesHandler.ServeHTTP(w, r)
 		case SandboxServiceStreamSandboxLogProcedure:
 			sandboxServiceStreamSandboxLogHandler.ServeHTTP(w, r)
 		default:
@@ -320,6 +415,18 @@ func (UnimplementedSandboxServiceHandler) ResumeSandbox(context.Context, *v1.Res
 
 func (UnimplementedSandboxServiceHandler) DeleteSandbox(context.Context, *v1.DeleteSandboxRequest) (*v1.Sandbox, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.SandboxService.DeleteSandbox is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) ExtendSandbox(context.Context, *v1.ExtendSandboxRequest) (*v1.Sandbox, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.SandboxService.ExtendSandbox is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) SetSandboxLifetime(context.Context, *v1.SetSandboxLifetimeRequest) (*v1.Sandbox, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.SandboxService.SetSandboxLifetime is not implemented"))
+}
+
+func (UnimplementedSandboxServiceHandler) WatchSandboxes(context.Context, *v1.WatchSandboxesRequest, *connect.ServerStream[v1.SandboxEvent]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("holdfast.v1.SandboxService.WatchSandboxes is not implemented"))
 }
 
 func (UnimplementedSandboxServiceHandler) StreamSandboxLog(context.Context, *v1.StreamSandboxLogRequest, *connect.ServerStream[v1.OutputChunk]) error {
