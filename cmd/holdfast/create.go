@@ -13,7 +13,7 @@ import (
 func newCreateCommand(a *app) *cobra.Command {
 	var in holdfast.CreateSandbox
 	var labels, env []string
-	var onExpiry, egress string
+	var onExpiry, restart, egress string
 	cmd := &cobra.Command{
 		Use:   "create ENVIRONMENT",
 		Short: "Create a sandbox, or carry on the create of a request id",
@@ -31,7 +31,8 @@ call. The same command with that id is the same sandbox; without it, it is anoth
 				return err
 			}
 			in.Environment = args[0]
-			in.OnExpiry, in.Egress = holdfast.Expiry(strings.ToUpper(onExpiry)), holdfast.Egress(strings.ToUpper(egress))
+			in.OnExpiry, in.Restart = holdfast.Expiry(strings.ToUpper(onExpiry)), holdfast.Restart(strings.ToUpper(restart))
+			in.Egress = holdfast.Egress(strings.ToUpper(egress))
 			return createSandbox(cmd, a, in)
 		},
 	}
@@ -40,6 +41,7 @@ call. The same command with that id is the same sandbox; without it, it is anoth
 	flags.StringVar(&in.Name, "name", "", "a name for people")
 	flags.DurationVar(&in.TTL, "ttl", 0, "the lifetime, 1s to 24h (default 1h)")
 	flags.StringVar(&onExpiry, "on-expiry", "", "what the lifetime's end brings: delete or suspend (default delete)")
+	flags.StringVar(&restart, "restart", "", "what becomes of it when its instance is lost: none or fresh (default none)")
 	flags.StringVar(&egress, "egress", "", "what it may reach: internet or none (default internet)")
 	flags.StringArrayVar(&labels, "label", nil, "a label, KEY=VALUE; may be repeated")
 	flags.StringArrayVar(&env, "env", nil, "an environment variable of every process, KEY=VALUE; may be repeated")

@@ -49,10 +49,11 @@ func describe(s holdfast.Sandbox) [][]string {
 		{"Incarnation", fmt.Sprint(s.Incarnation)},
 		{"Resources", fmt.Sprintf("cpu %dm, memory %d MiB, pids %d", s.Resources.CPUMillis, s.Resources.MemoryBytes>>20, s.Resources.PIDs)},
 		{"Egress", dash(string(s.Egress))},
+		{"Restart", dash(string(s.Restart))},
 		{"Labels", dash(joined(s.Labels))},
 		{"Created", stamp(s.CreatedAt)},
 		{"Updated", stamp(s.UpdatedAt)},
-		{"Expires", fmt.Sprintf("%s, then %s", stamp(s.ExpiresAt), dash(string(s.OnExpiry)))},
+		{"Expires", ending(s)},
 	}
 	for _, p := range s.Ports {
 		rows = append(rows, []string{"Port", fmt.Sprintf("%d at %s", p.Guest, p.Address)})
@@ -69,9 +70,24 @@ func describe(s holdfast.Sandbox) [][]string {
 	return append(rows, describeOperation(*s.Operation)...)
 }
 
+// ending says when a sandbox's time is over, and what that brings.
+func ending(s holdfast.Sandbox) string {
+	if s.ExpiresAt.IsZero() {
+		return "-"
+	}
+	then := s.OnExpiry
+	if s.State == holdfast.SandboxSuspended || s.State == holdfast.SandboxFailed {
+		then = holdfast.ExpiryDelete
+	}
+	return fmt.Sprintf("%s, then %s", stamp(s.ExpiresAt), dash(string(then)))
+}
+
 func describeOperation(o holdfast.Operation) [][]string {
 	rows := [][]string{
 		{"Pending", fmt.Sprintf("%s %s, since %s, %d attempts", o.Kind, o.ID, stamp(o.Since), o.Attempts)},
+	}
+	if o.Cause != "" {
+		rows = append(rows, []string{"Cause", string(o.Cause)})
 	}
 	if o.Claim != nil {
 		rows = append(rows, []string{"Claim", fmt.Sprintf("held by %s until %s", o.Claim.Holder, stamp(o.Claim.ExpiresAt))})

@@ -11,11 +11,15 @@ import (
 func newListCommand(a *app) *cobra.Command {
 	var in holdfast.ListSandboxes
 	var labels, states []string
-	var all bool
+	var after string
+	var all, watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the sandboxes that are not deleted",
 		Long: `List the sandboxes that are not deleted, by id.
+
+With --watch they are followed: a line for each sandbox, then one for each change, until ^C. JSON lines have the
+version, and "sandbox"; --after goes on after one.
 
 All pages are read, unless --page-size or --page-token asks for one; JSON then has the nextPageToken.`,
 		Args: exactly(),
@@ -24,17 +28,25 @@ All pages are read, unless --page-size or --page-token asks for one; JSON then h
 			if in.Labels, err = pairs("--label", labels); err != nil {
 				return err
 			}
+			if watch {
+				return watchSandboxes(cmd, a, after)
+			}
 			in.States = wantedStates(states, all)
 			onePage := cmd.Flags().Changed("page-size") || cmd.Flags().Changed("page-token")
 			return listSandboxes(cmd, a, in, onePage)
 		},
 	}
 	flags := cmd.Flags()
+	flags.BoolVarP(&watch, "watch", "w", false, "show each change from now on, deletions too")
+	flags.StringVar(&after, "after", "", "with --watch: only what changed after this version")
 	flags.BoolVar(&all, "all", false, "deleted ones too, while their tombstones are kept")
 	flags.StringSliceVar(&states, "state", nil, "only these states: ready, suspended, …")
 	flags.StringArrayVar(&labels, "label", nil, "only with this label, KEY=VALUE; may be repeated")
 	flags.IntVar(&in.PageSize, "page-size", 0, "one page of at most so many")
 	flags.StringVar(&in.PageToken, "page-token", "", "the page after the one that returned this nextPageToken")
+	for _, other := range []string{"state", "label", "page-size", "page-token"} {
+		cmd.MarkFlagsMutuallyExclusive("watch", other)
+	}
 	return cmd
 }
 
@@ -77,4 +89,28 @@ func listSandboxes(cmd *cobra.Command, a *app, in holdfast.ListSandboxes, onePag
 		}
 		in.PageToken = page.NextPageToken
 	}
+}
+
+// watchSandboxes writes a line for each event, until ^C.
+func watchSandboxes(cmd *cobra.Command, a *app, after string) error {
+	c, err := a.patiently()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	err = c.WatchSandboxes(ctx, holdfast.WatchSandboxes{After: after}, func(e holdfast.SandboxEvent) error {
+		switch {
+		case a.output == "json":
+			return a.json(e)
+		case e.Sandbox == nil:
+			return nil
+		}
+		s := *e.Sandbox
+		return a.table("", [][]string{{string(s.ID), dash(s.Name), dash(s.Environment), string(s.State), pending(s.Operation), expires(s)}})
+	})
+	if ctx.Err() != nil {
+		return nil // who watches ends it so
+	}
+	return err
 }

@@ -22,6 +22,7 @@ func newSandboxCommand(a *app) *cobra.Command {
 	}
 	cmd.AddCommand(
 		newCreateCommand(a), newListCommand(a), newGetCommand(a), newSuspendCommand(a), newResumeCommand(a), newDeleteCommand(a),
+		newExtendCommand(a), newLifetimeCommand(a),
 		newOperationsCommand(a), newExecCommand(a), newWaitCommand(a), newProcessesCommand(a), newKillCommand(a),
 		newUploadCommand(a), newDownloadCommand(a), newLsCommand(a), newLogsCommand(a),
 	)

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"gopkg.in/yaml.v3"
 
+	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/internal/server"
 )
 
@@ -65,6 +66,8 @@ SIGTERM and SIGINT drain: new lifecycle calls get UNAVAILABLE, running attempts 
 	flags.Int64Var(&config.Capacity.MemoryBytes, "capacity-memory", 0, "bytes of memory to give to instances (default all)")
 	flags.Int64Var(&config.Capacity.Instances, "capacity-instances", 0, "instances to hold (default 1000)")
 	flags.DurationVar(&config.ClaimTTL, "claim-ttl", 2*time.Minute, "the longest attempt; at most 2m")
+	flags.DurationVar(&config.MaxTTL, "max-ttl", holdfast.MaxTTL, "the longest lifetime that a sandbox can be given at a time")
+	flags.DurationVar(&config.Retention, "suspended-retention", holdfast.Retention, "how long a suspended sandbox is kept before it is deleted")
 	flags.DurationVar(&config.SweepEvery, "sweep-every", 0, "period of all sweeps (default: each its own)")
 	flags.DurationVar(&config.DrainFor, "drain-for", 30*time.Second, "how long a stop waits for running attempts")
 	flags.StringVar(&logFormat, "log-format", "text", "text or json")

@@ -48,6 +48,8 @@ type Config struct {
 	InsecureNoAuth  bool   // calls without a key are the project default's; loopback only
 	Capacity        holdfast.Capacity
 	ClaimTTL        time.Duration // default and most: 2 min
+	MaxTTL          time.Duration // of a sandbox's lifetime; default 24 h
+	Retention       time.Duration // of a suspended sandbox; default 7 days
 	SweepEvery      time.Duration // zero: each sweep's own period
 	DrainFor        time.Duration // how long a stop waits for running attempts; default 30 s
 	Logger          *slog.Logger
@@ -96,6 +98,9 @@ func (c Config) check() error {
 	}
 	if c.InsecureNoAuth && !loopback(host) {
 		return fmt.Errorf("--insecure-no-auth lets anyone in, so it needs a loopback address, not --listen %s", c.Listen)
+	}
+	if c.MaxTTL < 0 || c.MaxTTL > holdfast.LongestTTL {
+		return fmt.Errorf("--max-ttl is %s; it must be at most %s", c.MaxTTL, holdfast.LongestTTL)
 	}
 	if !c.has(Fleet) && (c.has(Orchestrator) || c.has(Host)) && c.FleetURL == "" {
 		return errors.New("the fleet is not one of this process's roles: say where it is with --fleet-url")
