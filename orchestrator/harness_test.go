@@ -54,7 +54,11 @@ func (f *fleet) reach(l holdfast.Level) (holdfast.Observation, error) {
 		return holdfast.Observation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleGeneration, "stale").
 			With("seen", strconv.FormatInt(was.Generation, 10))
 	}
-	if known && (was.State == holdfast.InstanceExited || was.State == holdfast.InstanceAbsent) && l.Desired != holdfast.DesiredAbsent {
+	if known && l.Incarnation < was.Incarnation {
+		return holdfast.Observation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleIncarnation, "an older boot")
+	}
+	again := known && l.Incarnation == was.Incarnation
+	if again && (was.State == holdfast.InstanceExited || was.State == holdfast.InstanceAbsent) && l.Desired != holdfast.DesiredAbsent {
 		was.Generation = l.Generation
 		f.seen[l.Instance] = was
 		return was, nil
@@ -62,7 +66,7 @@ func (f *fleet) reach(l holdfast.Level) (holdfast.Observation, error) {
 	states := map[holdfast.Desired]holdfast.InstanceState{
 		holdfast.DesiredRunning: holdfast.InstanceRunning, holdfast.DesiredSuspended: holdfast.InstanceSuspended,
 		holdfast.DesiredExited: holdfast.InstanceExited, holdfast.DesiredAbsent: holdfast.InstanceAbsent}
-	if !known && l.Desired == holdfast.DesiredRunning {
+	if !again && l.Desired == holdfast.DesiredRunning {
 		f.boots[holdfast.InstanceRef{Instance: l.Instance, Incarnation: l.Incarnation}]++
 	}
 	o := holdfast.Observation{Instance: l.Instance, Incarnation: l.Incarnation, Generation: l.Generation, State: states[l.Desired],
