@@ -54,6 +54,7 @@ SIGTERM and SIGINT drain: new lifecycle calls get UNAVAILABLE, running attempts 
 	flags.StringSliceVar(&roles, "roles", []string{"orchestrator", "fleet", "host"}, "what this process is")
 	flags.StringVar(&config.Listen, "listen", "127.0.0.1:7420", "address of the API and the other parties' calls")
 	flags.StringVar(&config.DataDir, "data-dir", defaultDataDir(), "directory of everything durable")
+	flags.StringVar(&config.Database, "database", "", "postgres://… that several servers share; with a password, better as HOLDFAST_DATABASE (default SQLite in the data directory)")
 	flags.StringVar(&config.AdvertiseURL, "advertise-url", "", "where the other parties reach this process (default http://LISTEN)")
 	flags.StringVar(&config.OrchestratorURL, "orchestrator-url", "", "the orchestrator, where it is not this process")
 	flags.StringVar(&config.FleetURL, "fleet-url", "", "the fleet service, where it is not this process")

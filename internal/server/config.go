@@ -38,6 +38,7 @@ type Config struct {
 	Roles           []Role
 	Listen          string // host:port; default 127.0.0.1:7420
 	DataDir         string
+	Database        string // postgres://…, shared by replicas; "": SQLite in DataDir, for this process alone
 	AdvertiseURL    string // where the other parties reach this process; default http://Listen
 	OrchestratorURL string // for fleet and host, where that role is elsewhere
 	FleetURL        string // for orchestrator and host, where that role is elsewhere
@@ -98,6 +99,9 @@ func (c Config) check() error {
 	}
 	if c.InsecureNoAuth && !loopback(host) {
 		return fmt.Errorf("--insecure-no-auth lets anyone in, so it needs a loopback address, not --listen %s", c.Listen)
+	}
+	if scheme, _, _ := strings.Cut(c.Database, "://"); c.Database != "" && scheme != "postgres" && scheme != "postgresql" {
+		return errors.New("--database is postgres://user:password@host:5432/name; leave it out for SQLite in the data directory")
 	}
 	if c.MaxTTL < 0 || c.MaxTTL > holdfast.LongestTTL {
 		return fmt.Errorf("--max-ttl is %s; it must be at most %s", c.MaxTTL, holdfast.LongestTTL)

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"path/filepath"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/fleet"
@@ -11,18 +10,15 @@ import (
 	rpcfleet "github.com/holdfast-dev/holdfast/rpc/fleet"
 	"github.com/holdfast-dev/holdfast/rpc/hop"
 	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
-	"github.com/holdfast-dev/holdfast/store/sqlite"
 )
 
 // startFleet opens its database and serves the orchestrator's levels and the
 // hosts' facts.
 func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) error {
-	db, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(s.config.DataDir, "fleet.db")}, fleet.Migrations()...)
+	db, err := s.openDatabase(ctx, Fleet, fleet.Migrations())
 	if err != nil {
 		return err
 	}
-	s.onClose("fleet's database", db.Close)
-	s.databases["fleet"] = db
 	up := s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
 	s.fleet, err = fleet.New(fleet.Config{
 		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),

@@ -41,7 +41,7 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 		return err
 	}
 	url := s.URL()
-	if s.config.has(Fleet) && s.config.has(Orchestrator) {
+	if s.config.has(Fleet) && s.config.has(Orchestrator) && !s.config.shared() { // a name that other replicas do not know
 		url = hostURL
 	}
 	s.host, err = hostagent.New(hostagent.Config{

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -40,7 +39,7 @@ type Server struct {
 	serving  chan error // of the HTTP server, once
 	draining atomic.Bool
 
-	databases map[string]*sqlite.DB // by party, for metrics
+	databases map[string]database // by party, for metrics
 
 	loops   sync.WaitGroup
 	stop    context.CancelFunc
@@ -59,7 +58,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, serving: make(chan error, 1), databases: map[string]*sqlite.DB{}}
+	s := &Server{config: config, serving: make(chan error, 1), databases: map[string]database{}}
 	loopCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	defer func() {
@@ -131,14 +130,12 @@ func (s *Server) AdminKey() (key string, fresh bool) { return s.adminKey, s.fres
 
 // startOrchestrator opens its database and serves the API and the deliveries.
 func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.ServeMux) error {
-	db, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(s.config.DataDir, "orchestrator.db")}, orchestrator.Migrations()...)
+	db, err := s.openDatabase(ctx, Orchestrator, orchestrator.Migrations())
 	if err != nil {
 		return err
 	}
-	s.onClose("orchestrator's database", db.Close)
-	s.databases["orchestrator"] = db
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
-		DB: db, Exclusive: true, Cluster: s.cluster, ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
+		DB: db, Exclusive: !s.config.shared(), Cluster: s.cluster, ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
 		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, Logger: s.config.Logger.With("party", "orchestrator"),
 	})
@@ -157,7 +154,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		options.Anonymous = &holdfast.Caller{Project: holdfast.ProjectDefault, Name: "anonymous"}
 	}
 	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
-		Processes: s.orchestrator, Files: s.orchestrator}, options))
+		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator}, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)

@@ -3,11 +3,13 @@ package server
 import (
 	"context"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/rpc"
 	"github.com/holdfast-dev/holdfast/store"
 )
@@ -44,8 +46,16 @@ func start(t *testing.T, config Config) (*Server, rpc.Services) {
 }
 
 // The main job, over every hop, in one process.
-func TestOneProcessDoesTheMainJob(t *testing.T) {
-	s, api := start(t, Config{})
+func TestOneProcessDoesTheMainJob(t *testing.T) { mainJob(t, Config{}) }
+
+func TestOneProcessDoesTheMainJobOnPostgres(t *testing.T) {
+	postgres := testenv.SharedPostgres(t)
+	mainJob(t, Config{Database: postgres.URL(postgres.Database(t))})
+}
+
+func mainJob(t *testing.T, config Config) {
+	t.Helper()
+	s, api := start(t, config)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	none := holdfast.Caller{}
@@ -96,4 +106,35 @@ func applied(ctx context.Context, t *testing.T, s *Server) (n int) {
 		}
 	}
 	return n
+}
+
+// Bad input: a database that cannot be used is refused at the start with what to
+// do, the address is free again, and the password is not repeated.
+func TestADatabaseThatCannotBeUsedIsRefusedAtTheStart(t *testing.T) {
+	postgres := testenv.SharedPostgres(t)
+	url := postgres.URL(postgres.Database(t))
+	for name, tc := range map[string]struct{ url, want string }{
+		"another kind":     {"mysql://u:hidden@127.0.0.1/x", "--database is postgres://"},
+		"unreachable":      {"postgres://u:hidden@127.0.0.1:1/x", "no PostgreSQL server answers at 127.0.0.1:1"},
+		"wrong password":   {strings.Replace(url, "holdfast:", "holdfast:hidden", 1), `the server refuses the user "holdfast"`},
+		"missing database": {postgres.URL("nowhere"), `createdb nowhere`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := Config{DataDir: t.TempDir(), Listen: testenv.FreeAddress(t), Runtime: "simulated", Database: tc.url}
+			s, err := Start(t.Context(), config)
+			if err == nil {
+				t.Fatal("it started", s.Shutdown(t.Context()))
+			}
+			if !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hidden") {
+				t.Errorf("want %q and no password: %v", tc.want, err)
+			}
+			l, err := net.Listen("tcp", config.Listen)
+			if err != nil {
+				t.Fatal("something is left of it:", err)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
