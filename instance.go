@@ -63,9 +63,11 @@ type Observation struct {
 	Address     string        `json:"address,omitempty"` // of the guest on its host's network
 	Host        HostID        `json:"host,omitempty"`
 	HostURL     string        `json:"host_url,omitempty"`
-	BootID      string        `json:"boot_id,omitempty"` // of the host
-	At          time.Time     `json:"at"`                // when it was seen
-	Stale       bool          `json:"stale,omitempty"`   // the authority could not be asked (contract: D2)
+	HostHealth  HostHealth    `json:"host_health,omitempty"` // the fleet's word; "" from a host
+	HostDuty    HostDuty      `json:"host_duty,omitempty"`   // the operators' word; DRAINING: it should move, where its owner can be made anew
+	BootID      string        `json:"boot_id,omitempty"`     // of the host
+	At          time.Time     `json:"at"`                    // when it was seen
+	Stale       bool          `json:"stale,omitempty"`       // the authority could not be asked (contract: D2)
 	Owner       string        `json:"owner,omitempty"`
 }
 

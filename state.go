@@ -51,18 +51,19 @@ type HostHealth string
 const (
 	HostReady   HostHealth = "READY"
 	HostSuspect HostHealth = "SUSPECT" // silent for 15 s
-	HostLost    HostHealth = "LOST"    // silent for 5 min
+	HostLost    HostHealth = "LOST"    // silent for 5 min, or heard again and not yet rid of what is no longer its own
 )
 
 // HostDuty is what operators want of a host.
 type HostDuty string
 
-// The duties of a host.
+// The duties of a host. Only an ACTIVE one gets new instances; what runs on one
+// that is not runs on, and can be suspended, resumed and deleted.
 const (
 	HostActive   HostDuty = "ACTIVE"
 	HostCordoned HostDuty = "CORDONED"
-	HostDraining HostDuty = "DRAINING"
-	HostRetired  HostDuty = "RETIRED"
+	HostDraining HostDuty = "DRAINING" // what can be made anew elsewhere is; CORDONED once nothing is left
+	HostRetired  HostDuty = "RETIRED"  // for ever; what it had is lost, by the operators' word
 )
 
 // Deadlines after which something stuck is looked at (lifecycle.md). They are
@@ -77,6 +78,8 @@ const (
 	OrphanGrace             = 5 * time.Minute
 	HostSuspectAfter        = 15 * time.Second
 	HostLostAfter           = 5 * time.Minute
+	HostLossAfter           = 30 * time.Minute // host_loss_after: a lost host's instances are given up
+	HostDrainingAfter       = time.Minute
 	TombstoneKept           = 7 * 24 * time.Hour
 	LevelTooOldAfter        = 6 * 24 * time.Hour
 )
@@ -126,5 +129,16 @@ func HostHealthTransitions() map[HostHealth][]HostHealth {
 		HostReady:   {HostSuspect},
 		HostSuspect: {HostReady, HostLost},
 		HostLost:    {HostReady},
+	}
+}
+
+// HostDutyTransitions lists, for each duty of a host, what may follow. All of it
+// is the operators' word, but for one: DRAINING becomes CORDONED by itself.
+func HostDutyTransitions() map[HostDuty][]HostDuty {
+	return map[HostDuty][]HostDuty{
+		HostActive:   {HostCordoned, HostDraining, HostRetired},
+		HostCordoned: {HostActive, HostDraining, HostRetired},
+		HostDraining: {HostActive, HostCordoned, HostRetired},
+		HostRetired:  {},
 	}
 }

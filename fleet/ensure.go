@@ -30,6 +30,9 @@ func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (hol
 	if !r.call {
 		return r.next.observation(), nil
 	}
+	if r.next.hostGone {
+		return s.endOnGoneHost(ctx, r.next.id)
+	}
 	seen, err := s.tell(ctx, r.next, level.Wait)
 	if err != nil {
 		return holdfast.Observation{}, err

@@ -317,8 +317,8 @@ func TestChooseSpreadsAndIsDeterministic(t *testing.T) {
 	}
 	for n := range 400 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", n))
-		i := choose(hosts, id)
-		if i != choose(hosts, id) {
+		i := choose(hosts, row{id: id})
+		if i != choose(hosts, row{id: id}) {
 			t.Fatal("chose differently")
 		}
 		u := &hosts[i].Used

@@ -122,7 +122,13 @@ func TestC5_ASilentHostIsSuspectedThenLostAndComesBack(t *testing.T) {
 	}
 	m.do(func() { m.down = false })
 	w.beat(m, 2, 4)
-	check(t, w.sweep(SweepInstances))
+	if h := w.hosts()[0].Health; h != holdfast.HostLost {
+		t.Errorf("it is %s before it was looked at", h)
+	}
+	check(t, w.sweep(SweepReturns))
+	if h := w.hosts()[0].Health; h != holdfast.HostReady {
+		t.Errorf("it is %s after its return", h)
+	}
 	if r, f := w.row(id), w.row(frozen); r.state != holdfast.InstanceRunning || f.state != holdfast.InstanceSuspended {
 		t.Errorf("after its return: %s and %s", r.state, f.state)
 	}

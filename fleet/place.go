@@ -12,16 +12,38 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// choose picks a host among those with room: of two that the instance's id
-// points at, the emptier one. Replicas that place at once thus meet on few rows,
-// and a simulation gets the same answer again.
-func choose(hosts []hostRow, id holdfast.InstanceID) int {
-	a := pick(string(id)+"/a", len(hosts))
-	b := pick(string(id)+"/b", len(hosts))
+// choose picks a host among those with room: one that holds the image, where
+// there is one that is not nearly full; and of two that the instance's id points
+// at, the emptier. Replicas that place at once thus meet on few rows, and a
+// simulation gets the same answer again.
+func choose(hosts []hostRow, r row) int {
+	among := near(hosts, r)
+	a := among[pick(string(r.id)+"/a", len(among))]
+	b := among[pick(string(r.id)+"/b", len(among))]
 	if load(hosts[b].Host) < load(hosts[a].Host) {
 		return b
 	}
 	return a
+}
+
+// nearlyFull is the load from which a host's images are no longer a reason to
+// prefer it: a few images must not pile everything on few hosts.
+const nearlyFull = 0.8
+
+// near are the indices of the hosts that hold the image, or of all where none of
+// those is a good choice. Preparing an image takes minutes, and disk.
+func near(hosts []hostRow, r row) []int {
+	var with, all []int
+	for i, h := range hosts {
+		all = append(all, i)
+		if r.spec != nil && slices.Contains(h.Images, r.spec.Image) && load(h.Host) < nearlyFull {
+			with = append(with, i)
+		}
+	}
+	if len(with) > 0 {
+		return with
+	}
+	return all
 }
 
 func pick(key string, n int) int {
@@ -62,7 +84,7 @@ func place(ctx context.Context, tx store.Tx, next *row) error {
 			break
 		}
 		for len(hosts) > 0 {
-			i := choose(hosts, next.id)
+			i := choose(hosts, *next)
 			next.placeOn(hosts[i])
 			done, err := reserve(ctx, tx, *next)
 			if err != nil || done {
@@ -88,7 +110,7 @@ func insertPlaced(ctx context.Context, tx store.Tx, next *row, likely []hostRow)
 	if len(hosts) == 0 {
 		return false, noCapacity(ctx, tx, *next)
 	}
-	next.placeOn(hosts[choose(hosts, next.id)])
+	next.placeOn(hosts[choose(hosts, *next)])
 	if done, err := insertInstance(ctx, tx, *next); err != nil || !done {
 		return false, err
 	}
@@ -115,7 +137,7 @@ func roomy(hosts []hostRow, r row) []hostRow {
 }
 
 func (r *row) placeOn(h hostRow) {
-	r.host, r.held, r.hostURL, r.hostHealth = h.ID, true, h.URL, h.Health
+	r.host, r.held, r.hostURL, r.hostHealth, r.hostDuty, r.hostGone = h.ID, true, h.URL, h.Health, h.Duty, false
 }
 
 func withRoom(ctx context.Context, tx store.Tx, r row) ([]hostRow, error) {

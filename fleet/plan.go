@@ -46,10 +46,11 @@ type instancePlan struct {
 	unwanted sightings
 }
 
-// doomed is an instance to destroy, with the generation that says so.
+// doomed is an instance to destroy, with the level that says so.
 type doomed struct {
 	ref        holdfast.InstanceRef
 	generation int64
+	desired    holdfast.Desired
 }
 
 // planInstances compares in both directions (contract: C4). A row that changed
@@ -90,7 +91,7 @@ func (p *instancePlan) sight(c comparison, o holdfast.Observation, r row) {
 	}
 	p.unwanted[ref] = since
 	if c.now.Sub(since) >= c.grace {
-		p.destroy = append(p.destroy, doomed{ref: ref, generation: max(r.generation, o.Generation+1)})
+		p.destroy = append(p.destroy, doomed{ref: ref, generation: max(r.generation, o.Generation+1), desired: holdfast.DesiredAbsent})
 	}
 }
 

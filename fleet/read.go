@@ -151,6 +151,11 @@ func (s *Service) ListInstances(ctx context.Context, after string, limit int) (h
 	if err != nil {
 		return holdfast.InstancePage{}, storage("list instances", err)
 	}
+	return pageOf(rows, limit), nil
+}
+
+// pageOf is the page that rows are, of which one more than limit was read.
+func pageOf(rows []row, limit int) holdfast.InstancePage {
 	var page holdfast.InstancePage
 	if len(rows) > limit {
 		rows = rows[:limit]
@@ -159,5 +164,5 @@ func (s *Service) ListInstances(ctx context.Context, after string, limit int) (h
 	for _, r := range rows {
 		page.Instances = append(page.Instances, r.observation())
 	}
-	return page, nil
+	return page
 }

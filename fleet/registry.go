@@ -12,7 +12,7 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "fleet",
-		Resources: []reconcile.Resource{instanceEntry(), hostEntry()},
+		Resources: []reconcile.Resource{instanceEntry(), hostEntry(), dutyEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryObserved), From: "host agent", Sweep: SweepOverdue},
 			{Kind: string(holdfast.TelemetryHeartbeat), From: "host agent", Sweep: SweepHosts},
@@ -21,7 +21,7 @@ func Registry() reconcile.Registry {
 		Tables: []reconcile.Table{
 			{Name: "delivery", Sweep: SweepPurge},
 			{Name: "outbox", Sweep: SweepPurge, Why: "pending rows are sent by the dispatcher's own loop, dead letters stay for people"},
-			{Name: "leftover", Sweep: SweepInstances},
+			{Name: "leftover", Sweep: SweepInstances, Why: "its host ends it; of a host that is given up, fleet-losses gives its room back"},
 		},
 	}
 }
@@ -43,7 +43,7 @@ func instanceEntry() reconcile.Resource {
 			transitional(holdfast.InstancePreparing, holdfast.InstancePrepareAfter, SweepOverdue, "what the host says, progress included"),
 			transitional(holdfast.InstanceBooting, holdfast.InstanceBootAfter, SweepOverdue, "what the host says: it ends a boot that takes too long"),
 			transitional(holdfast.InstanceStopping, holdfast.InstanceStoppingAfter, SweepOverdue, "the level is sent again until the host confirms the end"),
-			transitional(holdfast.InstanceUnknown, holdfast.InstanceUnknownAfter, SweepInstances, "what the host says once it answers; never gone before"),
+			transitional(holdfast.InstanceUnknown, holdfast.InstanceUnknownAfter, SweepInstances, "what the host says once it answers; EXITED, lost, once its host is given up: after 30 min, or by its retirement"),
 			resting(holdfast.InstanceRunning),
 			resting(holdfast.InstanceSuspended),
 			{Name: string(holdfast.InstanceExited), Contradictable: true, Authority: "host", Sweep: SweepInstances,
@@ -64,8 +64,22 @@ func hostEntry() reconcile.Resource {
 				Resolution: "SUSPECT after 15 s of silence, asked first; its instances UNKNOWN"},
 			{Name: string(holdfast.HostSuspect), Transitional: true, Deadline: holdfast.HostLostAfter, Authority: "host", Sweep: SweepHosts,
 				Resolution: "READY when it answers or beats, LOST after 5 min"},
-			{Name: string(holdfast.HostLost), Contradictable: true, Authority: "host", Sweep: SweepHosts,
-				Resolution: "READY with its next heartbeat"},
+			{Name: string(holdfast.HostLost), Contradictable: true, Authority: "host", Sweep: SweepReturns,
+				Resolution: "READY once it beats again and has ended what was replaced, failed or deleted; given up after 30 min (fleet-losses)"},
+		},
+	}
+}
+
+func dutyEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "host-duty", Tables: []string{"host"}, // nobody reports: operators say
+		States: []reconcile.State{
+			{Name: string(holdfast.HostActive)},
+			{Name: string(holdfast.HostCordoned)},
+			{Name: string(holdfast.HostDraining), Transitional: true, Deadline: holdfast.HostDrainingAfter, Authority: "its instances", Sweep: SweepDraining,
+				Resolution: "CORDONED when nothing is left there; until then shown, with what is left"},
+			{Name: string(holdfast.HostRetired), Contradictable: true, Authority: "host", Sweep: SweepLosses,
+				Resolution: "what it has is ended in the records; should it be heard again, on it too"},
 		},
 	}
 }
@@ -88,7 +102,7 @@ func hopEntries() []reconcile.Hop {
 			Name: "H7", From: "host agent", To: "fleet", Message: "instance.observed, heartbeat",
 			Twice: "the delivery's id is known: 2xx, nothing done; a heartbeat with an old sequence changes nothing",
 			Late:  "recorded, and ignored when it answers an older incarnation or generation, or is behind what is known",
-			Never: "whoever reads an unfinished state asks the host (D1); the sweeps ask each host every minute; silence makes it SUSPECT, never its instances gone",
+			Never: "whoever reads an unfinished state asks the host (D1); the sweeps ask each host every minute; silence makes it SUSPECT, and its instances UNKNOWN; they are lost after 30 min of it, or by the operators' word",
 		},
 		{
 			Name: "H8", From: "fleet", To: "orchestrator", Message: "instance.exited",

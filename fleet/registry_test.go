@@ -16,7 +16,7 @@ func TestC3_TheRegistryIsWhatTheFleetHas(t *testing.T) {
 		t.Error(gap)
 	}
 	have := reconcile.Inventory{
-		States:     map[string]map[string]bool{"instance": {}, "host": {}},
+		States:     map[string]map[string]bool{"instance": {}, "host": {}, "host-duty": {}},
 		Deliveries: []string{string(holdfast.DeliveryObserved), string(holdfast.TelemetryHeartbeat)},
 		Sweeps:     w.fleet.sweeps.Names(),
 		Hops:       []string{"H2", "H3", "H7", "H8"},
@@ -26,6 +26,9 @@ func TestC3_TheRegistryIsWhatTheFleetHas(t *testing.T) {
 	}
 	for s := range holdfast.HostHealthTransitions() {
 		have.States["host"][string(s)] = s == holdfast.HostSuspect
+	}
+	for s := range holdfast.HostDutyTransitions() {
+		have.States["host-duty"][string(s)] = s == holdfast.HostDraining
 	}
 	for _, m := range Migrations() {
 		tables, err := reconcile.TablesOf(m.FS)

@@ -45,6 +45,8 @@ type row struct {
 	// Of the host, read along, never written.
 	hostURL    string
 	hostHealth holdfast.HostHealth
+	hostDuty   holdfast.HostDuty
+	hostGone   bool // given up: by time, or by its retirement
 }
 
 // final reports whether nothing can follow but ABSENT.
@@ -75,7 +77,7 @@ func (r row) observation() holdfast.Observation {
 		Instance: r.id, Incarnation: r.incarnation, Generation: max(generation, r.observed),
 		State: r.state, Desired: r.desired, Failure: r.failure, Progress: r.progress,
 		Ports: r.ports, Address: r.address,
-		Host: r.host, HostURL: r.hostURL, BootID: r.bootID,
+		Host: r.host, HostURL: r.hostURL, HostHealth: r.hostHealth, HostDuty: r.hostDuty, BootID: r.bootID,
 		At: at, Stale: stale, Owner: r.owner,
 	}
 }
@@ -110,25 +112,27 @@ const instanceColumns = `id, incarnation, generation, revision, desired, spec, s
 	failure, progress, ports, address, boot_id,
 	minted_at, placed_at, leveled_at, entered_at, observed_at, due_at, tombstone_at`
 
-// The host's part is a pair of scalar queries, not a join: a locked row may not
-// be on the nullable side of one.
+// The host's part is scalar queries, not a join: a locked row may not be on the
+// nullable side of one.
 const selectInstance = `SELECT ` + instanceColumns + `,
 	COALESCE((SELECT h.url FROM host h WHERE h.id = instance.host), ''),
-	COALESCE((SELECT h.health FROM host h WHERE h.id = instance.host), '') FROM instance `
+	COALESCE((SELECT h.health FROM host h WHERE h.id = instance.host), ''),
+	COALESCE((SELECT h.duty FROM host h WHERE h.id = instance.host), ''),
+	COALESCE((SELECT h.gone_at FROM host h WHERE h.id = instance.host), 0) FROM instance `
 
 func scanInstance(scan func(...any) error) (row, error) {
 	var r row
 	var spec, failure, ports string
-	var held, settled int64
+	var held, settled, gone int64
 	var at [7]int64
 	err := scan(&r.id, &r.incarnation, &r.generation, &r.revision, &r.desired, &spec, &r.specHash, &r.owner,
 		&r.host, &held, &r.cpu, &r.memory, &r.state, &r.known, &r.observed, &settled,
 		&failure, &r.progress, &ports, &r.address, &r.bootID,
-		&at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &r.hostURL, &r.hostHealth)
+		&at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &r.hostURL, &r.hostHealth, &r.hostDuty, &gone)
 	if err != nil {
 		return row{}, err
 	}
-	r.held, r.settled = held != 0, settled != 0
+	r.held, r.settled, r.hostGone = held != 0, settled != 0, gone != 0
 	for i, t := range []*time.Time{&r.mintedAt, &r.placedAt, &r.leveledAt, &r.enteredAt, &r.observedAt, &r.dueAt, &r.tombstoneAt} {
 		*t = store.FromMicros(at[i])
 	}

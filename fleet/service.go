@@ -41,6 +41,7 @@ type Limits struct {
 	HealthEvery  time.Duration // between looks at silent hosts; 5 s
 	SuspectAfter time.Duration // a host's silence; holdfast.HostSuspectAfter
 	LostAfter    time.Duration // a host's silence; holdfast.HostLostAfter
+	LossAfter    time.Duration // a lost host's silence until its instances are given up; holdfast.HostLossAfter
 	OrphanGrace  time.Duration // holdfast.OrphanGrace
 	Kept         time.Duration // tombstones and inbox rows; holdfast.TombstoneKept
 	TooOldAfter  time.Duration // of an unknown incarnation; holdfast.LevelTooOldAfter
@@ -57,6 +58,7 @@ func (l Limits) withDefaults() Limits {
 		{&l.HealthEvery, 5 * time.Second},
 		{&l.SuspectAfter, holdfast.HostSuspectAfter},
 		{&l.LostAfter, holdfast.HostLostAfter},
+		{&l.LossAfter, holdfast.HostLossAfter},
 		{&l.OrphanGrace, holdfast.OrphanGrace},
 		{&l.Kept, holdfast.TombstoneKept},
 		{&l.TooOldAfter, holdfast.LevelTooOldAfter},
@@ -71,7 +73,8 @@ func (l Limits) withDefaults() Limits {
 // Orchestrator is the destination of the fleet's outbox rows.
 const Orchestrator = "orchestrator"
 
-// Service is one replica of the fleet. It implements holdfast.FleetService.
+// Service is one replica of the fleet. It implements holdfast.FleetService and
+// holdfast.OperatorService.
 type Service struct {
 	db      store.DB
 	cluster string
@@ -88,7 +91,10 @@ type Service struct {
 	unwanted map[holdfast.HostID]sightings
 }
 
-var _ holdfast.FleetService = (*Service)(nil)
+var (
+	_ holdfast.FleetService    = (*Service)(nil)
+	_ holdfast.OperatorService = (*Service)(nil)
+)
 
 // New makes a fleet; its loops begin with Run.
 func New(c Config) (*Service, error) {

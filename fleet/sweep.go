@@ -16,6 +16,9 @@ import (
 // The sweeps, by the names that Sweep and the registry use.
 const (
 	SweepHosts     = "fleet-hosts"     // silent hosts
+	SweepReturns   = "fleet-returns"   // hosts that are heard again
+	SweepLosses    = "fleet-losses"    // hosts to give up, and those given up or retired
+	SweepDraining  = "fleet-draining"  // draining hosts
 	SweepOverdue   = "fleet-overdue"   // instances past a deadline
 	SweepInstances = "fleet-instances" // each host's instances, both ways
 	SweepPurge     = "fleet-purge"     // tombstones, inbox and outbox rows kept long enough
@@ -25,6 +28,9 @@ const (
 func (s *Service) Sweeps() []reconcile.Sweep {
 	return []reconcile.Sweep{
 		{Name: SweepHosts, Every: s.limits.HealthEvery, Page: s.pageSilentHosts, ItemTimeout: s.limits.CallTimeout, Concurrency: 16},
+		{Name: SweepReturns, Every: s.limits.HealthEvery, Page: s.pageReturns, ItemTimeout: 2 * time.Minute, Concurrency: 8},
+		{Name: SweepLosses, Every: s.limits.SweepEvery, Page: s.pageLosses, ItemTimeout: 2 * time.Minute, Concurrency: 8},
+		{Name: SweepDraining, Every: s.limits.SweepEvery, Page: s.pageDraining},
 		{Name: SweepOverdue, Every: s.limits.SweepEvery, Page: s.pageOverdue, ItemTimeout: 2 * s.limits.CallTimeout, Concurrency: 8},
 		{Name: SweepInstances, Every: s.limits.SweepEvery, Page: s.pageHosts, ItemTimeout: 2 * time.Minute, Concurrency: 8},
 		{Name: SweepPurge, Every: time.Hour, Page: s.pagePurges, ItemTimeout: time.Minute},
@@ -80,6 +86,10 @@ func (s *Service) resolve(ctx context.Context, id holdfast.InstanceID) error {
 }
 
 func (s *Service) resolveRow(ctx context.Context, r row) error {
+	if r.hostGone {
+		_, err := s.endOnGoneHost(ctx, r.id)
+		return err
+	}
 	if ending(r.desired) {
 		o, err := s.tell(ctx, r, 0)
 		if err == nil {

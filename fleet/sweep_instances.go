@@ -110,7 +110,7 @@ func (s *Service) destroy(ctx context.Context, h hostRow, d doomed) error {
 	defer cancel()
 	o, err := s.dial(h.URL).EnsureInstance(calling, holdfast.Level{
 		Cluster: s.cluster, Instance: d.ref.Instance, Incarnation: d.ref.Incarnation, Generation: d.generation,
-		Desired: holdfast.DesiredAbsent,
+		Desired: d.desired,
 	})
 	if err != nil {
 		return fmt.Errorf("destroy the orphan %s/%d on %s: %w", d.ref.Instance, d.ref.Incarnation, h.ID, err)

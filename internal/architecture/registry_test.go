@@ -32,6 +32,8 @@ func transitional(kind string) []string {
 			string(holdfast.InstanceStopping), string(holdfast.InstanceUnknown)}
 	case "host":
 		return []string{string(holdfast.HostSuspect)}
+	case "host-duty":
+		return []string{string(holdfast.HostDraining)}
 	}
 	return nil
 }
@@ -82,7 +84,7 @@ func parties(t *testing.T) []party {
 			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H11"},
 		}},
 		{fleet.Registry(), reconcile.Inventory{
-			States: owners(t, "instance", "host"), Tables: tables(t, fleet.Migrations()), Deliveries: deliveries("fleet"),
+			States: owners(t, "instance", "host", "host-duty"), Tables: tables(t, fleet.Migrations()), Deliveries: deliveries("fleet"),
 			Sweeps: names((&fleet.Service{}).Sweeps()), Hops: []string{"H2", "H3", "H7", "H8"},
 		}},
 		{hostagent.Registry(), reconcile.Inventory{

@@ -29,6 +29,7 @@ func machines() []machine {
 		{"instance", "InstanceState", table2text(holdfast.InstanceTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},
+		{"host-duty", "HostDuty", table2text(holdfast.HostDutyTransitions())},
 	}
 }
 
