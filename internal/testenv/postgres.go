@@ -269,8 +269,11 @@ func (p *Postgres) Log() string {
 
 // URL names a database of the server as holdfast serve takes it, over TCP and with a password.
 func (p *Postgres) URL(database string) string {
-	return fmt.Sprintf("postgres://holdfast:%s@127.0.0.1:%d/%s", p.password, p.port, database)
+	return fmt.Sprintf("postgres://holdfast:%s@%s/%s", p.password, p.Address(), database)
 }
+
+// Address is host and port at which the server listens.
+func (p *Postgres) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
 
 // local is the cheaper way: the socket, which is in a private directory.
 func (p *Postgres) local(database string) string {
@@ -296,11 +299,11 @@ func execute(ctx context.Context, url string, statements ...string) error {
 	return errors.Join(err, c.Close(ctx))
 }
 
-// Database makes a new, empty database and returns its name. It goes with the server.
-func (p *Postgres) Database(t testing.TB) string {
+// Database makes a new, empty database, with options of CREATE DATABASE, and returns its name. It goes with the server.
+func (p *Postgres) Database(t testing.TB, options ...string) string {
 	t.Helper()
 	name := "d" + strings.ToLower(rand.Text())
-	if err := p.Exec(t.Context(), "postgres", "CREATE DATABASE "+name); err != nil {
+	if err := p.Exec(t.Context(), "postgres", "CREATE DATABASE "+name+" "+strings.Join(options, " ")); err != nil {
 		t.Fatal(err)
 	}
 	return name

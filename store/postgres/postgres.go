@@ -47,8 +47,6 @@ type DB struct {
 	pool     *sql.DB
 	refusals *sql.DB
 	stats    counters
-	// fault lets a test make a step fail or wait; nil otherwise.
-	fault func(step string) error
 
 	mu      sync.Mutex
 	closed  bool

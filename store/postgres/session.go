@@ -15,17 +15,12 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// Steps of a transaction, as the fault hook hears of them.
-const (
-	stepBegin    = "BEGIN"
-	stepCommit   = "COMMIT"
-	stepRollback = "ROLLBACK"
-)
-
-// The kinds of transaction. A View's snapshot is taken with its BEGIN.
+// What a transaction begins and ends with. A View's snapshot is taken with its BEGIN.
 const (
 	forUpdates = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	forViews   = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	commit     = "COMMIT"
+	rollback   = "ROLLBACK"
 	clockQuery = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 )
 
@@ -63,7 +58,7 @@ func (db *DB) begin(ctx context.Context, kind string) (*session, error) {
 
 // begin asks for the clock in the same breath, since most transactions want it first.
 func (s *session) begin(ctx context.Context, kind string) error {
-	return s.raw(stepBegin, func(c *pgconn.PgConn) error {
+	return s.raw(func(c *pgconn.PgConn) error {
 		results, err := c.Exec(ctx, kind+"; "+clockQuery).ReadAll()
 		if err != nil {
 			return err
@@ -74,20 +69,15 @@ func (s *session) begin(ctx context.Context, kind string) error {
 	})
 }
 
-// raw runs a step on the connection underneath, which database/sql keeps from anybody else meanwhile.
-func (s *session) raw(step string, f func(*pgconn.PgConn) error) error {
-	if s.db.fault != nil && step != "" {
-		if err := s.db.fault(step); err != nil {
-			return err
-		}
-	}
+// raw runs f on the connection underneath, which database/sql keeps from anybody else meanwhile.
+func (s *session) raw(f func(*pgconn.PgConn) error) error {
 	return s.conn.Raw(func(c any) error { return f(c.(*stdlib.Conn).Conn().PgConn()) })
 }
 
 // status is the transaction's, as the server last told: 'T' within one, 'E' within one that failed, 'I' without one.
 // busy is that rows are still to be read. Of a connection that is gone it is an error.
 func (s *session) status() (status byte, busy bool, err error) {
-	err = s.raw("", func(c *pgconn.PgConn) error {
+	err = s.raw(func(c *pgconn.PgConn) error {
 		if c.IsClosed() {
 			return errLost
 		}
@@ -107,15 +97,15 @@ func (s *session) commit() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.db.cfg.CommitTimeout)
 	defer cancel()
 	var tag string
-	err := s.raw(stepCommit, func(c *pgconn.PgConn) error {
-		results, err := c.Exec(ctx, stepCommit).ReadAll()
+	err := s.raw(func(c *pgconn.PgConn) error {
+		results, err := c.Exec(ctx, commit).ReadAll()
 		if err == nil {
 			tag = results[0].CommandTag.String()
 		}
 		return err
 	})
 	switch {
-	case err == nil && tag == stepCommit:
+	case err == nil && tag == commit:
 		s.db.stats.commits.Add(1)
 		return s.release()
 	case err == nil: // COMMIT of a transaction that had failed is answered ROLLBACK, and without an error
@@ -132,11 +122,11 @@ func (s *session) commit() error {
 func (s *session) rollback() {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
 	defer cancel()
-	err := s.raw(stepRollback, func(c *pgconn.PgConn) error {
+	err := s.raw(func(c *pgconn.PgConn) error {
 		if c.IsClosed() {
 			return errLost
 		}
-		_, err := c.Exec(ctx, stepRollback).ReadAll()
+		_, err := c.Exec(ctx, rollback).ReadAll()
 		return err
 	})
 	if err == nil {

@@ -6,10 +6,12 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/holdfast-dev/holdfast/store"
 )
@@ -112,6 +114,23 @@ func (t *tx) note(err error) error {
 	return err
 }
 
+// storable replaces in texts what PostgreSQL refuses to hold and SQLite keeps, a zero byte and what is no UTF-8, by
+// U+FFFD: what a host or a guest once said must not keep what it was about from being recorded.
+func storable(args []any) []any {
+	copied := false
+	for i, arg := range args {
+		s, ok := arg.(string)
+		if !ok || utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 {
+			continue
+		}
+		if !copied {
+			args, copied = slices.Clone(args), true
+		}
+		args[i] = strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	}
+	return args
+}
+
 // ExecContext implements store.Tx.
 func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	t.mu.Lock()
@@ -120,8 +139,22 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 		return nil, err
 	}
 	t.started = true
-	res, err := t.session.conn.ExecContext(t.statement(ctx), query, args...)
+	res, err := t.exec(t.statement(ctx), query, args)
 	return res, t.note(err)
+}
+
+// exec sees to it that the query is one statement. Of one without arguments the driver does not, and a COMMIT hidden
+// behind another would end the transaction.
+func (t *tx) exec(ctx context.Context, query string, args []any) (res sql.Result, err error) {
+	if len(args) > 0 {
+		return t.session.conn.ExecContext(ctx, query, storable(args)...)
+	}
+	statement, err := t.session.conn.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, statement.Close()) }()
+	return statement.ExecContext(ctx)
 }
 
 // QueryContext implements store.Tx.
@@ -132,7 +165,7 @@ func (t *tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.
 		return nil, err
 	}
 	t.started = true
-	rows, err := t.session.conn.QueryContext(t.statement(ctx), query, args...)
+	rows, err := t.session.conn.QueryContext(t.statement(ctx), query, storable(args)...)
 	if err != nil {
 		return nil, t.note(err)
 	}
@@ -148,7 +181,7 @@ func (t *tx) QueryRowContext(ctx context.Context, query string, args ...any) *sq
 		return t.session.db.refusals.QueryRowContext(context.WithValue(context.Background(), refusal{}, err), query)
 	}
 	t.started = true
-	row := t.session.conn.QueryRowContext(t.statement(ctx), query, args...)
+	row := t.session.conn.QueryRowContext(t.statement(ctx), query, storable(args)...)
 	_ = t.note(row.Err()) // the function has it from the row
 	t.left = func() error { return discard(row) }
 	return row
