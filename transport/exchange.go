@@ -86,7 +86,11 @@ func newExchange(req *http.Request, name string, h http.Handler) *exchange {
 func (x *exchange) run(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	x.unwatch = context.AfterFunc(ctx, func() { x.abort(ctx.Err()) })
-	if x.upload != nil {
+	switch {
+	case x.upload == nil:
+	case req.GetBody != nil && req.ContentLength > 0 && req.ContentLength <= pipeSize:
+		x.pump(req) // bytes in memory, and room for all of them: nothing to wait for
+	default:
 		go x.pump(req)
 	}
 	go x.serve(req)
