@@ -12,7 +12,7 @@ import (
 
 // How often a booting guest is asked whether it is ready.
 const (
-	firstPause = 5 * time.Millisecond
+	firstPause = 25 * time.Millisecond // mostly the guest has said so itself by then
 	lastPause  = 100 * time.Millisecond
 	maxMessage = 4 << 10 // bytes of a guest's own words that are kept
 )
