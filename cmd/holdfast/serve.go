@@ -80,6 +80,7 @@ SIGTERM and SIGINT drain: new lifecycle calls get UNAVAILABLE, running attempts 
 func serve(cmd *cobra.Command, config server.Config) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	server.SpareProcessor()
 	s, err := server.Start(ctx, config)
 	if err != nil {
 		return err
