@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"time"
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
@@ -44,6 +45,10 @@ type Options struct {
 	// Serving answers the health service; nil is healthy. An error makes it
 	// NOT_SERVING (while draining, say).
 	Serving func(ctx context.Context) error
+	// WatchPatience bounds how long a watcher may take nothing at all while there
+	// is something for it: then its stream is broken off, and it watches again
+	// after the last version it saw. Default: 1 minute.
+	WatchPatience time.Duration
 	// Logger takes internal errors with their causes, and panics; nil is the default.
 	Logger *slog.Logger
 }
@@ -54,6 +59,9 @@ type Options struct {
 func NewHandler(services Services, options Options) http.Handler {
 	if options.Logger == nil {
 		options.Logger = slog.Default()
+	}
+	if options.WatchPatience <= 0 {
+		options.WatchPatience = time.Minute
 	}
 	handling := []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
@@ -69,7 +77,8 @@ func NewHandler(services Services, options Options) http.Handler {
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
 	closed := http.NewServeMux()
-	closed.Handle(holdfastv1connect.NewSandboxServiceHandler(sandboxHandler{services.Sandboxes}, handling...))
+	path, sandboxes := holdfastv1connect.NewSandboxServiceHandler(sandboxHandler{services.Sandboxes, options.WatchPatience}, handling...)
+	closed.Handle(path, writable(sandboxes))
 	closed.Handle(holdfastv1connect.NewOperationServiceHandler(operationHandler{services.Operations}, handling...))
 	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, handling...))
 	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, handling...))

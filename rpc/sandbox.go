@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -10,7 +11,10 @@ import (
 	"github.com/holdfast-dev/holdfast/api/holdfast/v1/holdfastv1connect"
 )
 
-type sandboxHandler struct{ service holdfast.SandboxService }
+type sandboxHandler struct {
+	service  holdfast.SandboxService
+	patience time.Duration // with a watcher that takes nothing
+}
 
 func (h sandboxHandler) CreateSandbox(ctx context.Context, req *v1.CreateSandboxRequest) (*v1.Sandbox, error) {
 	in, err := createFromWire(req)
@@ -62,7 +66,7 @@ func (h sandboxHandler) SetSandboxLifetime(ctx context.Context, req *v1.SetSandb
 
 func (h sandboxHandler) WatchSandboxes(ctx context.Context, req *v1.WatchSandboxesRequest, stream *connect.ServerStream[v1.SandboxEvent]) error {
 	return h.service.WatchSandboxes(ctx, callerOf(ctx), holdfast.WatchSandboxes{After: req.GetAfter()}, func(e holdfast.SandboxEvent) error {
-		return stream.Send(eventToWire(e))
+		return within(ctx, h.patience, func() error { return stream.Send(eventToWire(e)) })
 	})
 }
 

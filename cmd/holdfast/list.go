@@ -29,6 +29,11 @@ All pages are read, unless --page-size or --page-token asks for one; JSON then h
 				return err
 			}
 			if watch {
+				for _, other := range []string{"state", "label", "all", "page-size", "page-token"} {
+					if cmd.Flags().Changed(other) {
+						return usage("--watch shows every change of every sandbox, so --%s does not go with it", other)
+					}
+				}
 				return watchSandboxes(cmd, a, after)
 			}
 			in.States = wantedStates(states, all)
@@ -44,9 +49,6 @@ All pages are read, unless --page-size or --page-token asks for one; JSON then h
 	flags.StringArrayVar(&labels, "label", nil, "only with this label, KEY=VALUE; may be repeated")
 	flags.IntVar(&in.PageSize, "page-size", 0, "one page of at most so many")
 	flags.StringVar(&in.PageToken, "page-token", "", "the page after the one that returned this nextPageToken")
-	for _, other := range []string{"state", "label", "page-size", "page-token"} {
-		cmd.MarkFlagsMutuallyExclusive("watch", other)
-	}
 	return cmd
 }
 
