@@ -12,7 +12,7 @@ import (
 // contract: F1
 func TestF1_StatusTellsASweepThatRunsFromOneThatDoesNot(t *testing.T) {
 	const every = time.Minute
-	at := func(d time.Duration) time.Time { return now.Add(d) }
+	at := now.Add
 	ran := func(d time.Duration) *reconcile.Report { return &reconcile.Report{Began: at(d)} }
 	for name, c := range map[string]struct {
 		status reconcile.Status
