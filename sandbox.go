@@ -116,6 +116,10 @@ type Sandbox struct {
 	ReadyAt     time.Time // zero until it first became ready
 	ExpiresAt   time.Time // end of the lifetime; SUSPENDED: of the retention; FAILED: of the record; zero until it first became ready
 	DeletedAt   time.Time // zero unless DELETED
+
+	// HostUnreachable: its host does not answer, so its state is what was last
+	// known (contract: C5). It is no recorded fact, and changes nothing else.
+	HostUnreachable bool
 }
 
 // Failure says why a resource failed, for a person and for a program.

@@ -23,6 +23,7 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Processes:  processDialer{holdfastv1connect.NewProcessServiceClient(httpClient, baseURL, options...)},
 		Files:      fileDialer{holdfastv1connect.NewFileServiceClient(httpClient, baseURL, options...)},
 		Audit:      auditDialer{holdfastv1connect.NewAuditServiceClient(httpClient, baseURL, options...)},
+		Fleet:      fleetDialer{holdfastv1connect.NewFleetServiceClient(httpClient, baseURL, options...)},
 	}
 }
 

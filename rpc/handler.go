@@ -32,6 +32,7 @@ type Services struct {
 	Processes  holdfast.ProcessService
 	Files      holdfast.FileService
 	Audit      holdfast.AuditService
+	Fleet      holdfast.OperatorService
 }
 
 // Options say how a handler lets callers in and what it tells of itself.
@@ -72,7 +73,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	names := []string{
 		holdfastv1connect.SandboxServiceName, holdfastv1connect.OperationServiceName,
 		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
-		holdfastv1connect.AuditServiceName,
+		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -83,6 +84,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, handling...))
 	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, handling...))
 	closed.Handle(holdfastv1connect.NewAuditServiceHandler(auditHandler{services.Audit}, handling...))
+	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))
 

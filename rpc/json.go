@@ -41,6 +41,10 @@ func listName(value any) string {
 		return "sandboxes"
 	case holdfast.OperationPage:
 		return "operations"
+	case []holdfast.Host:
+		return "hosts"
+	case holdfast.InstancePage:
+		return "instances"
 	case []holdfast.Process:
 		return "processes"
 	case []holdfast.FileInfo:
@@ -79,6 +83,12 @@ func message(value any) (proto.Message, error) {
 		return matrixToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
+	case holdfast.Host:
+		return hostToWire(value), nil
+	case []holdfast.Host:
+		return hostsToWire(value), nil
+	case holdfast.InstancePage:
+		return instancesToWire(value), nil
 	}
 	return nil, fmt.Errorf("%T has no JSON form", value)
 }

@@ -57,6 +57,9 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.ProcessState]():   string(holdfast.ProcessExited),
 		reflect.TypeFor[holdfast.FileKind]():       string(holdfast.FileSymlink),
 		reflect.TypeFor[holdfast.Code]():           string(holdfast.Aborted),
+		reflect.TypeFor[holdfast.HostHealth]():     string(holdfast.HostSuspect),
+		reflect.TypeFor[holdfast.HostDuty]():       string(holdfast.HostDraining),
+		reflect.TypeFor[holdfast.InstanceState]():  string(holdfast.InstanceUnknown),
 	}
 	if word, ok := words[t]; ok {
 		return word
@@ -141,6 +144,28 @@ func (e echo) ReadFile(_ context.Context, _ holdfast.Caller, _ holdfast.SandboxI
 	return filled[holdfast.FileInfo](), io.NopCloser(strings.NewReader("")), nil
 }
 
+func (e echo) ListHosts(context.Context) ([]holdfast.Host, error) {
+	return filled[[]holdfast.Host](), nil
+}
+
+func (e echo) SetHostDuty(_ context.Context, in holdfast.SetHostDuty) (holdfast.Host, error) {
+	e.asked <- in
+	return filled[holdfast.Host](), nil
+}
+
+func (e echo) FindInstances(_ context.Context, in holdfast.FindInstances) (holdfast.InstancePage, error) {
+	e.asked <- in
+	return filled[holdfast.InstancePage](), nil
+}
+
+// shownInstances is a page without what is for the parties alone.
+func shownInstances() holdfast.InstancePage {
+	page := filled[holdfast.InstancePage]()
+	o := &page.Instances[0]
+	o.Ports, o.Address, o.HostURL, o.HostHealth, o.HostDuty, o.BootID = nil, "", "", "", "", ""
+	return page
+}
+
 func (e echo) GetMatrix(context.Context, holdfast.Caller) (holdfast.AuditMatrix, error) {
 	return filled[holdfast.AuditMatrix](), nil
 }
@@ -156,7 +181,7 @@ func same[T any](t *testing.T, what string, got T, err error, want T) {
 
 func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	e := echo{clienttest.New(), make(chan any, 1)}
-	services := serve(t, rpc.Services{Sandboxes: e, Operations: e, Processes: e, Files: e, Audit: e})
+	services := serve(t, rpc.Services{Sandboxes: e, Operations: e, Processes: e, Files: e, Audit: e, Fleet: e})
 	ctx, nobody := t.Context(), holdfast.Caller{}
 	sandbox := filled[holdfast.Sandbox]()
 
@@ -202,6 +227,22 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 
 	matrix, err := services.Audit.GetMatrix(ctx, nobody)
 	same(t, "AuditMatrix", matrix, err, filled[holdfast.AuditMatrix]())
+
+	hosts, err := services.Fleet.ListHosts(ctx)
+	same(t, "hosts", hosts, err, filled[[]holdfast.Host]())
+
+	duty := filled[holdfast.SetHostDuty]()
+	for _, duty.Duty = range []holdfast.HostDuty{holdfast.HostActive, holdfast.HostCordoned, holdfast.HostDraining, holdfast.HostRetired} {
+		duty.Force = duty.Duty == holdfast.HostRetired // the only one that it is said of
+		host, err := services.Fleet.SetHostDuty(ctx, duty)
+		same(t, "Host", host, err, filled[holdfast.Host]())
+		same[any](t, "SetHostDuty", e.last(t), nil, duty)
+	}
+
+	find := filled[holdfast.FindInstances]()
+	instances, err := services.Fleet.FindInstances(ctx, find)
+	same(t, "InstancePage", instances, err, shownInstances())
+	same[any](t, "FindInstances", e.last(t), nil, find)
 
 	start, exited := filled[holdfast.StartProcess](), filled[holdfast.Process]()
 	exited.Lost = false

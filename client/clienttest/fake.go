@@ -46,6 +46,7 @@ type Fake struct {
 	processes map[holdfast.ProcessID]*process
 	files     map[string][]byte
 	console   []byte
+	hosts     map[holdfast.HostID]*holdfast.Host
 }
 
 // New makes a fake without a sandbox. Hooks are set before the first call.
@@ -58,13 +59,14 @@ func New() *Fake {
 		created:   map[string]holdfast.SandboxID{},
 		processes: map[holdfast.ProcessID]*process{},
 		files:     map[string][]byte{},
+		hosts:     map[holdfast.HostID]*holdfast.Host{},
 		console:   []byte("booted\n"),
 	}
 }
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f}
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f}
 }
 
 // Serve serves the fake on loopback until the test ends, and returns its URL.

@@ -96,6 +96,9 @@ func repeatHint(e *client.IncompleteError) string {
 
 // hint says what to do about an error of the API (contract: A8).
 func (a *app) hint(e *holdfast.Error) string {
+	if text, ok := hostHint(e); ok {
+		return text
+	}
 	look := "look at the sandbox: holdfast sandbox get " + orWord(e.Resource, "ID")
 	switch e.Reason {
 	case holdfast.ReasonNoSuchFile, holdfast.ReasonNotAFile, holdfast.ReasonNotADirectory, holdfast.ReasonFileExists, holdfast.ReasonNotEmpty:

@@ -45,6 +45,11 @@ func (s *Server) dialFleet() holdfast.FleetService {
 		Token: s.key.Token(hop.Orchestrator, hop.Fleet)})
 }
 
+func (s *Server) dialOperator() holdfast.OperatorService {
+	return rpcfleet.DialOperator(hop.Client{HTTP: s.hops.client, URL: s.config.at(Fleet, fleetURL, s.config.FleetURL),
+		Token: s.key.Token(hop.Orchestrator, hop.Fleet)})
+}
+
 func (s *Server) dialGuest(url string, ref holdfast.InstanceRef) holdfast.Guest {
 	return rpchost.DialGuest(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: s.key.Token(hop.Orchestrator, hop.HostAgent)}, ref)
 }

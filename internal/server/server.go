@@ -154,7 +154,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		options.Anonymous = &holdfast.Caller{Project: holdfast.ProjectDefault, Name: "anonymous"}
 	}
 	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
-		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator}, options))
+		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator()}, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)

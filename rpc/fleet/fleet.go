@@ -21,6 +21,8 @@ const (
 	pathList   = "/fleet/list"
 	pathHosts  = "/fleet/hosts"
 	pathAudit  = "/fleet/audit"
+	pathDuty   = "/fleet/duty"
+	pathFind   = "/fleet/find"
 )
 
 // deliveryLimit bounds an H7 delivery, in bytes: an observation with a failure's
@@ -30,6 +32,7 @@ const deliveryLimit = 256 << 10
 // Service is what a fleet serves.
 type Service interface {
 	holdfast.FleetService
+	holdfast.OperatorService
 	Heartbeat(ctx context.Context, beat holdfast.Heartbeat) error
 	// Observed takes an authenticated host's delivery; its errors choose the
 	// answer as package delivery says.
@@ -74,6 +77,8 @@ func Handler(svc Service, key hop.ClusterKey, o Options) http.Handler {
 	hop.Handle(calls, pathAudit, func(ctx context.Context, _ empty) ([]holdfast.PartyAudit, error) {
 		return svc.Audit(ctx)
 	})
+	hop.Handle(calls, pathDuty, svc.SetHostDuty)
+	hop.Handle(calls, pathFind, svc.FindInstances)
 	beats := http.NewServeMux()
 	hop.Handle(beats, "/heartbeat", func(ctx context.Context, in holdfast.Heartbeat) (empty, error) {
 		return empty{}, svc.Heartbeat(ctx, in)
@@ -120,6 +125,10 @@ func HostSecret(key hop.ClusterKey, host holdfast.HostID) []byte {
 // is retried (T22).
 func Dial(c hop.Client) holdfast.FleetService { return dialed{c} }
 
+// DialOperator reaches a fleet on behalf of operators (H2), whom the orchestrator
+// has let in.
+func DialOperator(c hop.Client) holdfast.OperatorService { return dialed{c} }
+
 type dialed struct{ client hop.Client }
 
 func (d dialed) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
@@ -132,6 +141,14 @@ func (d dialed) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfa
 
 func (d dialed) ListInstances(ctx context.Context, after string, limit int) (holdfast.InstancePage, error) {
 	return hop.Call[listRequest, holdfast.InstancePage](ctx, d.client, pathList, listRequest{after, limit})
+}
+
+func (d dialed) SetHostDuty(ctx context.Context, in holdfast.SetHostDuty) (holdfast.Host, error) {
+	return hop.Call[holdfast.SetHostDuty, holdfast.Host](ctx, d.client, pathDuty, in)
+}
+
+func (d dialed) FindInstances(ctx context.Context, in holdfast.FindInstances) (holdfast.InstancePage, error) {
+	return hop.Call[holdfast.FindInstances, holdfast.InstancePage](ctx, d.client, pathFind, in)
 }
 
 func (d dialed) ListHosts(ctx context.Context) ([]holdfast.Host, error) {

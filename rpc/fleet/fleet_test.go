@@ -60,6 +60,14 @@ func (s *served) ListHosts(context.Context) ([]holdfast.Host, error) {
 	return []holdfast.Host{{ID: host, Duty: holdfast.HostDraining, Used: holdfast.Capacity{Instances: 3}}}, s.err
 }
 
+func (s *served) SetHostDuty(_ context.Context, in holdfast.SetHostDuty) (holdfast.Host, error) {
+	return holdfast.Host{ID: in.Host, Duty: in.Duty, DutyReason: in.Reason}, s.err
+}
+
+func (s *served) FindInstances(_ context.Context, in holdfast.FindInstances) (holdfast.InstancePage, error) {
+	return holdfast.InstancePage{Instances: make([]holdfast.Observation, in.Limit), Next: string(in.After) + "+"}, s.err
+}
+
 func (s *served) Heartbeat(_ context.Context, b holdfast.Heartbeat) error {
 	s.beat = b
 	return s.err
@@ -206,5 +214,30 @@ func TestH7BoundsWhatItReads(t *testing.T) {
 	}
 	if len(svc.received) != 0 {
 		t.Error("it was taken")
+	}
+}
+
+// Operators' words and questions cross H2 whole, and come from the orchestrator alone.
+func TestH2CarriesTheOperatorsWord(t *testing.T) {
+	svc := &served{}
+	srv := httptest.NewServer(fleet.Handler(svc, hop.ClusterKey(key), fleet.Options{}))
+	defer srv.Close()
+	by := func(from string) holdfast.OperatorService {
+		return fleet.DialOperator(hop.Client{HTTP: srv.Client(), URL: srv.URL, Token: hop.ClusterKey(key).Token(from, hop.Fleet)})
+	}
+	h, err := by(hop.Orchestrator).SetHostDuty(t.Context(), holdfast.SetHostDuty{Host: host, Duty: holdfast.HostDraining, Reason: "disk"})
+	if err != nil || h.ID != host || h.Duty != holdfast.HostDraining || h.DutyReason != "disk" {
+		t.Errorf("%+v %v", h, err)
+	}
+	page, err := by(hop.Orchestrator).FindInstances(t.Context(), holdfast.FindInstances{After: "in-1", Limit: 3})
+	if err != nil || len(page.Instances) != 3 || page.Next != "in-1+" {
+		t.Errorf("%+v %v", page, err)
+	}
+	if _, err := by(hop.HostAgent).SetHostDuty(t.Context(), holdfast.SetHostDuty{Host: host}); holdfast.CodeOf(err) != holdfast.Unauthenticated {
+		t.Errorf("a host speaks for operators: %v", err)
+	}
+	svc.err = holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "no such host").On(string(host))
+	if _, err := by(hop.Orchestrator).SetHostDuty(t.Context(), holdfast.SetHostDuty{Host: host}); holdfast.CodeOf(err) != holdfast.NotFound {
+		t.Errorf("%v", err)
 	}
 }

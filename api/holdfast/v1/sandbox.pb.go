@@ -311,9 +311,12 @@ type Sandbox struct {
 	// When it was deleted; absent until then.
 	DeletedAt *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=deleted_at,json=deletedAt,proto3" json:"deleted_at,omitempty"`
 	// What becomes of it when its instance is lost.
-	Restart       Restart_Policy `protobuf:"varint,24,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Restart Restart_Policy `protobuf:"varint,24,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
+	// Its host does not answer: the state is what was last known, and calls that
+	// need the guest are UNAVAILABLE, reason HOST_UNREACHABLE.
+	HostUnreachable bool `protobuf:"varint,25,opt,name=host_unreachable,json=hostUnreachable,proto3" json:"host_unreachable,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Sandbox) Reset() {
@@ -512,6 +515,13 @@ func (x *Sandbox) GetRestart() Restart_Policy {
 		return x.Restart
 	}
 	return Restart_POLICY_UNSPECIFIED
+}
+
+func (x *Sandbox) GetHostUnreachable() bool {
+	if x != nil {
+		return x.HostUnreachable
+	}
+	return false
 }
 
 // Restart is what becomes of a sandbox when its instance is lost.
@@ -1512,7 +1522,7 @@ var File_holdfast_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\x90\v\n" +
+	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xbb\v\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1544,7 +1554,8 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"expires_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n" +
 	"\n" +
 	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x125\n" +
-	"\arestart\x18\x18 \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x1a6\n" +
+	"\arestart\x18\x18 \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x12)\n" +
+	"\x10host_unreachable\x18\x19 \x01(\bR\x0fhostUnreachable\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
