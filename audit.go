@@ -128,9 +128,10 @@ type AuditService interface {
 // not there at all. None is what an operator wants.
 func (m AuditMatrix) Faults() []string {
 	var faults []string
-	there := map[string]bool{}
+	there, heard := map[string]bool{}, false
 	for _, p := range m.Parties {
 		there[p.Party] = true
+		heard = heard || p.Party == PartyFleet && p.Reachable && p.Problem == ""
 		who := strings.TrimSpace(p.Party + " " + p.Name)
 		switch {
 		case !p.Reachable:
@@ -148,7 +149,7 @@ func (m AuditMatrix) Faults() []string {
 		}
 	}
 	for _, party := range []string{PartyOrchestrator, PartyFleet, PartyHostAgent} {
-		if !there[party] {
+		if !there[party] && (party != PartyHostAgent || heard) { // hosts are the fleet's to name
 			faults = append(faults, party+": there is none")
 		}
 	}
