@@ -52,7 +52,7 @@ func controlPlane(ctx context.Context, rounds int, _ string) (line, error) {
 		what:     fmt.Sprintf("creates on the simulated runtime, SQLite FULL, %d clients (%.1f commits each)", clients, commits),
 		measured: fmt.Sprintf("%.0f/s, %.0f us of CPU each", median(creates), median(busy)),
 		against:  fmt.Sprintf("%.0f/s of as many bare grouped commits, %.0f us", median(floors), median(floorBusy)),
-		ratio: fmt.Sprintf("%.2f", ratio), goal: ">= 0.60, <= 5 commits", met: ratio >= 0.6 && commits <= 5,
+		ratio:    fmt.Sprintf("%.2f", ratio), goal: ">= 0.60, <= 5 commits", met: ratio >= 0.6 && commits <= 5,
 	}, nil
 }
 
