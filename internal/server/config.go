@@ -40,8 +40,8 @@ type Config struct {
 	DataDir         string
 	Database        string // postgres://…, shared by replicas; "": SQLite in DataDir, for this process alone
 	AdvertiseURL    string // where the other parties reach this process; default http://Listen
-	OrchestratorURL string // for fleet and host, where that role is elsewhere
-	FleetURL        string // for orchestrator and host, where that role is elsewhere
+	OrchestratorURL string // for fleet and host, where that role is elsewhere; several replicas with commas
+	FleetURL        string // for orchestrator and host, where that role is elsewhere; several replicas with commas
 	ClusterKeyFile  string // default DataDir/cluster.key, made where every role is here
 	Runtime         string // runc or simulated
 	RuntimeBinary   string // of the runtime "runc"; default runc
@@ -112,12 +112,12 @@ func (c Config) check() error {
 	if !c.has(Orchestrator) && c.OrchestratorURL == "" {
 		return errors.New("the orchestrator is not one of this process's roles: say where it is with --orchestrator-url")
 	}
-	for flag, text := range map[string]string{"--fleet-url": c.FleetURL, "--orchestrator-url": c.OrchestratorURL, "--advertise-url": c.AdvertiseURL} {
-		if err := checkURL(flag, text); err != nil {
+	for flag, text := range map[string]string{"--fleet-url": c.FleetURL, "--orchestrator-url": c.OrchestratorURL} {
+		if err := checkURLs(flag, text); err != nil {
 			return err
 		}
 	}
-	return nil
+	return checkURL("--advertise-url", c.AdvertiseURL)
 }
 
 func checkURL(flag, text string) error {

@@ -19,7 +19,7 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	if err != nil {
 		return err
 	}
-	up := s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
+	up := s.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
 	s.fleet, err = fleet.New(fleet.Config{
 		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),
 		Dial: func(url string) holdfast.HostService {
@@ -41,12 +41,12 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 }
 
 func (s *Server) dialFleet() holdfast.FleetService {
-	return rpcfleet.Dial(hop.Client{HTTP: s.hops.client, URL: s.config.at(Fleet, fleetURL, s.config.FleetURL),
+	return rpcfleet.Dial(hop.Client{HTTP: s.hops.client, URL: s.at(Fleet, fleetURL, s.config.FleetURL),
 		Token: s.key.Token(hop.Orchestrator, hop.Fleet)})
 }
 
 func (s *Server) dialOperator() holdfast.OperatorService {
-	return rpcfleet.DialOperator(hop.Client{HTTP: s.hops.client, URL: s.config.at(Fleet, fleetURL, s.config.FleetURL),
+	return rpcfleet.DialOperator(hop.Client{HTTP: s.hops.client, URL: s.at(Fleet, fleetURL, s.config.FleetURL),
 		Token: s.key.Token(hop.Orchestrator, hop.Fleet)})
 }
 

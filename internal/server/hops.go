@@ -1,7 +1,6 @@
 package server
 
 import (
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -22,13 +21,15 @@ const (
 type hops struct {
 	memory  *transport.Network
 	network *http.Transport
+	peers   *peers
 	client  *http.Client
 	faulty  *transport.Faulty // nil without faults
 }
 
 func newHops(plan transport.Plan) *hops {
-	h := &hops{memory: &transport.Network{}, network: &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+	peers := newPeers()
+	h := &hops{memory: &transport.Network{}, peers: peers, network: &http.Transport{
+		DialContext:           peers.DialContext,
 		ResponseHeaderTimeout: 2 * time.Minute,
 		MaxIdleConnsPerHost:   64,
 		IdleConnTimeout:       90 * time.Second,
@@ -50,10 +51,10 @@ func (h *hops) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.network.RoundTrip(r)
 }
 
-// at is where a party is: here in memory, or elsewhere.
-func (c Config) at(role Role, memory, elsewhere string) string {
-	if c.has(role) {
+// at is where a party is: here in memory, or elsewhere, at one of its replicas.
+func (s *Server) at(role Role, memory, elsewhere string) string {
+	if s.config.has(role) {
 		return memory
 	}
-	return trimURL(elsewhere)
+	return s.hops.peers.name(role, elsewhere)
 }

@@ -48,10 +48,10 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 		Directory: filepath.Join(s.config.DataDir, "host"), Driver: driver, Images: prepared, Volatile: s.config.Runtime == "simulated",
 		ClusterID: s.cluster, ClusterKey: s.key, URL: url, Capacity: s.config.Capacity,
 		Fleet: hostagent.FleetLink{
-			URL: s.config.at(Fleet, fleetURL, s.config.FleetURL), Client: s.hops.client, Token: s.key.Token(hop.HostAgent, hop.Fleet),
+			URL: s.at(Fleet, fleetURL, s.config.FleetURL), Client: s.hops.client, Token: s.key.Token(hop.HostAgent, hop.Fleet),
 			Secret: func(id holdfast.HostID) []byte { return s.key.Secret("host:" + string(id)) },
 		},
-		Orchestrator: hostagent.OrchestratorLink{URL: s.config.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL), Client: s.hops.client},
+		Orchestrator: hostagent.OrchestratorLink{URL: s.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL), Client: s.hops.client},
 		DialGuest: func(dial func(context.Context) (net.Conn, error)) holdfast.Guest {
 			return rpcguest.Dial(hop.Client{URL: "http://guest", HTTP: &http.Client{Transport: &http.Transport{
 				DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
