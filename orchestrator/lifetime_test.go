@@ -178,6 +178,35 @@ func TestA11_ALiveAttemptDoesNotBlockAnExtensionButAWantedDeleteDoes(t *testing.
 	h.awaitState(sb.ID, holdfast.SandboxDeleted)
 }
 
+// contract: A11: what was set while an attempt is live holds when it ends.
+func TestA11_AnExtensionDuringALiveAttemptIsNotOverwrittenByItsEnd(t *testing.T) {
+	at := time.Now() // one instant throughout: nothing is told apart by its time
+	h := newHarness(t, func(c *Config) { c.Clock = func() time.Time { return at } })
+	meanwhile := func(change func(id holdfast.SandboxID)) {
+		h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+			change(holdfast.SandboxID(l.Spec.Owner))
+			return h.fleet.reach(l)
+		})
+	}
+	meanwhile(func(id holdfast.SandboxID) {
+		if _, err := h.extend(id, 5*time.Hour); err != nil {
+			t.Error(err)
+		}
+	})
+	sb := h.mustCreate("r1")
+	around(t, "the lifetime that was extended during the create", sb.ExpiresAt, 5*time.Hour)
+	meanwhile(func(id holdfast.SandboxID) {
+		h.setLifetime(holdfast.SetSandboxLifetime{ID: id, TTL: 2 * time.Hour, OnExpiry: holdfast.ExpirySuspend})
+	})
+	h.mutateOK(h.SuspendSandbox, sb.ID)
+	h.fleet.script(nil)
+	got := h.mutateOK(h.ResumeSandbox, sb.ID)
+	around(t, "the lifetime that was set during the suspend", got.ExpiresAt, 2*time.Hour)
+	if got.OnExpiry != holdfast.ExpirySuspend {
+		t.Errorf("its end brings %s", got.OnExpiry)
+	}
+}
+
 // contract: A11
 func TestA11_SettingALifetimeMayShortenItAndHoldsForEachResume(t *testing.T) {
 	h := newHarness(t)
