@@ -27,6 +27,13 @@ demo: ## the main job on real containers, with each step's time, and again under
 	@$(GO) build -o bin/demo ./internal/demo
 	@$(SUDO) bin/demo -bin bin
 
+.PHONY: cluster
+cluster: ## two orchestrators, two fleets and three hosts on one PostgreSQL server, until ^C
+	@scripts/deps.sh cluster
+	@$(MAKE) --no-print-directory build
+	@$(GO) build -o bin/cluster ./internal/cluster/run
+	@exec $(SUDO) bin/cluster -bin bin
+
 .PHONY: test
 test: ## everything that must pass
 	@scripts/deps.sh test

@@ -71,6 +71,8 @@ var table = map[string]row{
 
 	"internal/server":       {ours: "*", modules: "*", why: "wires implementations together, for cmd and for tests"},
 	"internal/testenv":      {ours: "*", modules: "*", why: "runs the real programs for tests"},
+	"internal/cluster":      {ours: "*", modules: "*", why: "runs the real programs as a whole deployment, for a person and for tests"},
+	"internal/cluster/run":  {ours: "*", modules: "*", why: "a program that shows that to a person"},
 	"internal/demo":         {ours: "*", modules: "*", why: "a program that shows the main job to a person"},
 	"internal/acceptance":   {ours: "*", modules: "*", why: "tests only: the promises on real programs and containers"},
 	"internal/bench":        {ours: "*", modules: "*", why: "a program that measures the others"},

@@ -86,6 +86,9 @@ func SharedPostgres(t testing.TB) *Postgres {
 	return p
 }
 
+// NewPostgres starts a server for a program that is no test; see StartPostgres. The caller removes it.
+func NewPostgres(settings ...string) (*Postgres, error) { return newPostgres(settings) }
+
 // postgresBinaries is the directory of the newest server that is installed.
 func postgresBinaries() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
