@@ -60,6 +60,19 @@ func masked(text string) string {
 // times are its own.
 func TestTheREADMEsTourIsTrue(t *testing.T) {
 	s := serve(t)
+	walkTour(t, s.URL, s.DataDir)
+	page, err := s.client.ListSandboxes(t.Context(), listAll())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range page.Sandboxes {
+		s.keep(sb.ID)
+	}
+}
+
+// walkTour runs the tour against a server whose data directory has the key.
+func walkTour(t *testing.T, server, dataDir string) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := os.Symlink(testenv.Binaries(t), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
@@ -74,10 +87,10 @@ func TestTheREADMEsTourIsTrue(t *testing.T) {
 			return id
 		})
 		// Each step has the shell's state of the one before: its exit code and KEY.
-		script := "KEY=$(cat " + s.DataDir + "/admin.key)\n(exit " + status + ")\n" + command
+		script := "KEY=$(cat " + dataDir + "/admin.key)\n(exit " + status + ")\n" + command
 		cmd := exec.Command("bash", "-c", script)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HOLDFAST_SERVER="+s.URL, "HOLDFAST_DATA_DIR="+s.DataDir)
+		cmd.Env = append(os.Environ(), "HOLDFAST_SERVER="+server, "HOLDFAST_DATA_DIR="+dataDir)
 		out, err := cmd.CombinedOutput()
 		status = "0"
 		if err != nil {
@@ -93,12 +106,5 @@ func TestTheREADMEsTourIsTrue(t *testing.T) {
 		if got := masked(string(out)); got != want {
 			t.Errorf("$ %s\ngot:\n%s\nREADME:\n%s", step.command, got, want)
 		}
-	}
-	page, err := s.client.ListSandboxes(t.Context(), listAll())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, sb := range page.Sandboxes {
-		s.keep(sb.ID)
 	}
 }
