@@ -38,6 +38,9 @@ const (
 	ReasonBadField         Reason = "BAD_FIELD"          // a field of the request has a wrong form; see detail "field"
 	ReasonUnknown          Reason = "UNKNOWN"            // no such resource, or not this project's
 	ReasonCredentials      Reason = "CREDENTIALS"        // no API key, or none that is valid
+	ReasonNotAdmin         Reason = "NOT_ADMIN"          // the API key is a member's, and the call needs an admin's
+	ReasonNameTaken        Reason = "NAME_TAKEN"         // the name was used with other input; see detail "fields"
+	ReasonQuota            Reason = "QUOTA"              // the project holds what it may; see details "quota", "limit" and "used"
 	ReasonRequestReused    Reason = "REQUEST_ID_REUSED"  // same request id, other input; see detail "fields"
 	ReasonClaimed          Reason = "CLAIMED"            // an attempt is executing; see detail "claim_expires_at"
 	ReasonConflict         Reason = "CONFLICT"           // another operation is pending

@@ -19,6 +19,7 @@ type (
 	HostID      string // ho-…
 	ProcessID   string // pr-…
 	ProjectID   string // pj-…, or the project "default"
+	KeyID       string // ky-…
 )
 
 // The prefixes of the ids, one per kind of resource.
@@ -29,6 +30,7 @@ const (
 	PrefixHost      = "ho"
 	PrefixProcess   = "pr"
 	PrefixProject   = "pj"
+	PrefixKey       = "ky"
 )
 
 const idLength = 26

@@ -200,6 +200,8 @@ type SandboxPage struct {
 type Caller struct {
 	Project ProjectID
 	Name    string // of the key
+	Role    Role   // "" counts as MEMBER
+	Key     KeyID  // "" for the admin key of the first start, and for nobody's
 }
 
 // SandboxService is the lifecycle of sandboxes (contract: A1–A6, A8). Every
