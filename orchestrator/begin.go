@@ -29,6 +29,17 @@ func deadlineOf(verb holdfast.OperationKind) time.Duration {
 // operation in one transaction, or the resource that the key already has
 // (contract: A1, A3).
 func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in holdfast.CreateSandbox, f fingerprint, fresh row) (begun, error) {
+	b, err := s.tryCreate(ctx, caller, in, f, fresh, row.take)
+	if errors.Is(err, errShardFull) {
+		return s.tryCreate(ctx, caller, in, f, fresh, row.takeFromAll)
+	}
+	return b, err
+}
+
+// tryCreate counts the sandbox last, so that others wait for its shard no longer
+// than for its commit.
+func (s *Service) tryCreate(ctx context.Context, caller holdfast.Caller, in holdfast.CreateSandbox, f fingerprint, fresh row,
+	count func(row, context.Context, store.Tx) error) (begun, error) {
 	key := requestKey{project: caller.Project, method: methodCreateSandbox, id: in.RequestID}
 	var b begun
 	err := s.update(ctx, "create sandbox", func(tx store.Tx, now time.Time) error {
@@ -50,7 +61,10 @@ func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in ho
 			return err
 		}
 		b.row = fresh
-		return s.intend(ctx, tx, now, &b, s.intent(holdfast.OperationCreate))
+		if err := s.intend(ctx, tx, now, &b, s.intent(holdfast.OperationCreate)); err != nil {
+			return err
+		}
+		return count(fresh, ctx, tx)
 	})
 	return b, err
 }

@@ -86,7 +86,7 @@ func (c Config) withDefaults() Config {
 }
 
 // Service is an orchestrator. It implements holdfast.SandboxService,
-// OperationService, ProcessService and FileService.
+// OperationService, ProcessService, FileService, ProjectService and KeyService.
 type Service struct {
 	config  Config
 	runner  *operation.Runner
@@ -95,6 +95,7 @@ type Service struct {
 	done    *bell
 	changes *gong         // rung after every transaction
 	room    chan struct{} // bounds what expiry carries out at once
+	keys    *keyCache
 
 	background sync.WaitGroup
 	ctx        context.Context // of what goes on without a caller; ended by Close
@@ -125,13 +126,17 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		config: config,
 		runner: operation.NewRunner(operation.RunnerConfig{Clock: config.Clock, Logger: config.Logger}),
 		hosts:  newHostCache(),
-		done:   newBell(), changes: new(gong), room: make(chan struct{}, expiryRoom),
+		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
 	}
 	var err error
 	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: config.Logger}, s.Sweeps()...); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.ensureDefault(ctx); err != nil {
+		s.cancel()
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
 	if !config.Exclusive {
 		return s, nil
 	}
@@ -212,7 +217,7 @@ func (s *Service) storageError(what string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &domain), errors.As(err, &held), errors.Is(err, operation.ErrFenced), errors.Is(err, operation.ErrHeld),
-		errors.Is(err, operation.ErrEnded), errors.Is(err, errNotKnownYet),
+		errors.Is(err, operation.ErrEnded), errors.Is(err, errNotKnownYet), errors.Is(err, errShardFull),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	}

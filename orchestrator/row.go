@@ -23,6 +23,7 @@ type row struct {
 	GuestSaid    holdfast.DeliveryKind
 	Retained     bool  // ExpiresAt ends a retention, by deletion, and not a lifetime
 	Version      int64 // under which watchers see it as it is; 0: not numbered yet
+	Shard        int64 // of the project's quotas, in which it is counted; 0 when it is not
 }
 
 func (r row) resource() operation.Resource {
@@ -35,7 +36,7 @@ func (r row) ref() holdfast.InstanceRef {
 
 const rowColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl,
 	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at,
-	restart, retained, version`
+	restart, retained, version, quota_shard`
 
 func scanRow(scan func(...any) error) (row, error) {
 	var r row
@@ -43,7 +44,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	var ttl, minted, created, updated, ready, expires, deleted int64
 	err := scan(&r.ID, &r.Project, &r.Name, &r.Creator, &r.Environment, &r.State, &r.Generation, &r.Incarnation, &r.Instance,
 		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted,
-		&r.Restart, &r.Retained, &r.Version)
+		&r.Restart, &r.Retained, &r.Version, &r.Shard)
 	if err != nil {
 		return row{}, err
 	}
@@ -125,11 +126,12 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
-		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16)`,
+		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart,
+		quota_shard, cpu_millis, memory_bytes)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19)`,
 		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
 		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
-		store.Micros(r.CreatedAt), string(r.Restart))
+		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes)
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
@@ -156,8 +158,9 @@ func (r row) touch(ctx context.Context, tx store.Tx) error {
 	return nil
 }
 
-// save writes what may change of a sandbox, stamps it, and takes its number: it
-// is another one to watchers.
+// save writes what may change of a locked sandbox, stamps it, and takes its number:
+// it is another one to watchers. Whatever made it FAILED or DELETED, what it held of
+// its project's quotas is given back here, once.
 func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(r.Failure, r.Failure == nil)
 	if err != nil {
@@ -168,16 +171,17 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
 	r.UpdatedAt = now
+	from := r.uncount()
 	_, err = tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, generation = $3, incarnation = $4, delete_wanted = $5, failure = $6,
 		ports = $7, guest_said = $8, minted_at = $9, updated_at = $10, ready_at = $11, expires_at = $12, deleted_at = $13,
-		ttl = $14, on_expiry = $15, retained = $16, version = 0 WHERE id = $1`,
+		ttl = $14, on_expiry = $15, retained = $16, version = 0, quota_shard = $17 WHERE id = $1`,
 		string(r.ID), string(r.State), r.Generation, r.Incarnation, r.DeleteWanted, failure, ports, string(r.GuestSaid),
 		store.Micros(r.MintedAt), store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
-		r.TTL.Microseconds(), string(r.OnExpiry), r.Retained)
+		r.TTL.Microseconds(), string(r.OnExpiry), r.Retained, r.Shard)
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
-	return nil
+	return r.giveBack(ctx, tx, from)
 }
 
 // saveOver writes what the end of an operation changes of a sandbox, if it is as it
@@ -188,18 +192,22 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
 	r.UpdatedAt = now
+	from := r.uncount()
 	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7,
-		retained = $12, version = 0
+		retained = $12, version = 0, quota_shard = $15
 		WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE
-		AND ttl = $13 AND expires_at = $14`,
+		AND ttl = $13 AND expires_at = $14 AND quota_shard = $16`,
 		string(r.ID), string(r.State), ports, store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
 		store.Micros(read.UpdatedAt), string(read.State), read.Generation, read.Incarnation,
-		r.Retained, read.TTL.Microseconds(), store.Micros(read.ExpiresAt))
+		r.Retained, read.TTL.Microseconds(), store.Micros(read.ExpiresAt), r.Shard, read.Shard)
 	if err != nil {
 		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
 	n, err := res.RowsAffected()
-	return n == 1, err
+	if err != nil || n == 0 {
+		return false, err
+	}
+	return true, r.giveBack(ctx, tx, from)
 }
 
 // noteReady records beside the state that the guest of a boot said it is ready,

@@ -56,7 +56,8 @@ func (s *Service) newRow(caller holdfast.Caller, in holdfast.CreateSandbox, imag
 			State: holdfast.SandboxCreating, Incarnation: 1, Instance: holdfast.InstanceID(s.config.IDs.New(holdfast.PrefixInstance)),
 			Resources: resources, Egress: in.Egress, Env: in.Env, Labels: in.Labels, TTL: in.TTL, OnExpiry: in.OnExpiry, Restart: in.Restart,
 		},
-		Spec: holdfast.InstanceSpec{Owner: string(id), Image: image, Env: in.Env, Resources: resources, Egress: in.Egress},
+		Shard: shardOf(id),
+		Spec:  holdfast.InstanceSpec{Owner: string(id), Image: image, Env: in.Env, Resources: resources, Egress: in.Egress},
 	}
 }
 

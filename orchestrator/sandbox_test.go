@@ -74,7 +74,7 @@ func TestA3_T3_RepeatAfterDeleteIsTheTombstone(t *testing.T) {
 func TestA3_T4_RequestIDsAreScopedByProject(t *testing.T) {
 	h := newHarness(t)
 	mine := h.mustCreate("r1")
-	bob := holdfast.Caller{Project: "pj-other", Name: "bob"}
+	bob := holdfast.Caller{Project: h.project("other", holdfast.QuotaChange{}).ID, Name: "bob"}
 	theirs, err := h.CreateSandbox(t.Context(), bob, holdfast.CreateSandbox{RequestID: "r1", Environment: "base"})
 	if err != nil || theirs.ID == mine.ID {
 		t.Fatalf("%+v, %v", theirs, err)

@@ -20,6 +20,7 @@ const (
 	SweepInstances  = "sandbox-instances"  // recorded but gone, and there but not wanted
 	SweepExpiry     = "sandbox-expiry"     // lifetimes, retentions and records that are over
 	SweepInbox      = "orchestrator-inbox" // delivery rows of boots that are over
+	SweepQuotas     = "project-quotas"     // counters that are not what sandboxes hold
 )
 
 // patience is how much answered trying an operation is worth (contract: A15).
@@ -37,6 +38,7 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8},
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
 		{Name: SweepInbox, Every: rest, Page: s.inboxPage},
+		{Name: SweepQuotas, Every: rest, Page: s.quotaPage},
 	}
 }
 
