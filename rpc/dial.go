@@ -24,6 +24,8 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Files:      fileDialer{holdfastv1connect.NewFileServiceClient(httpClient, baseURL, options...)},
 		Audit:      auditDialer{holdfastv1connect.NewAuditServiceClient(httpClient, baseURL, options...)},
 		Fleet:      fleetDialer{holdfastv1connect.NewFleetServiceClient(httpClient, baseURL, options...)},
+		Projects:   projectDialer{holdfastv1connect.NewProjectServiceClient(httpClient, baseURL, options...)},
+		Keys:       keyDialer{holdfastv1connect.NewKeyServiceClient(httpClient, baseURL, options...)},
 	}
 }
 

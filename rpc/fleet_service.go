@@ -8,10 +8,13 @@ import (
 	"github.com/holdfast-dev/holdfast/api/holdfast/v1/holdfastv1connect"
 )
 
-// fleetHandler is the API's FleetService, for operators.
+// fleetHandler is the API's FleetService, for operators: an admin's key.
 type fleetHandler struct{ service holdfast.OperatorService }
 
 func (h fleetHandler) ListHosts(ctx context.Context, _ *v1.ListHostsRequest) (*v1.ListHostsResponse, error) {
+	if err := callerOf(ctx).RequireAdmin("listing hosts"); err != nil {
+		return nil, err
+	}
 	return answer(hostsToWire)(h.service.ListHosts(ctx))
 }
 
@@ -38,11 +41,17 @@ type dutyRequest interface {
 }
 
 func (h fleetHandler) set(ctx context.Context, req dutyRequest, duty holdfast.HostDuty, force bool) (*v1.Host, error) {
+	if err := callerOf(ctx).RequireAdmin("setting a host's duty"); err != nil {
+		return nil, err
+	}
 	in := holdfast.SetHostDuty{Host: holdfast.HostID(req.GetId()), Duty: duty, Reason: req.GetReason(), Force: force}
 	return answer(hostToWire)(h.service.SetHostDuty(ctx, in))
 }
 
 func (h fleetHandler) ListInstances(ctx context.Context, req *v1.ListInstancesRequest) (*v1.ListInstancesResponse, error) {
+	if err := callerOf(ctx).RequireAdmin("listing instances"); err != nil {
+		return nil, err
+	}
 	in := holdfast.FindInstances{Host: holdfast.HostID(req.GetHost()), Unreachable: req.GetUnreachable(),
 		After: holdfast.InstanceID(req.GetPageToken()), Limit: int(req.GetPageSize())}
 	if in.Limit == 0 {

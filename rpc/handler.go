@@ -33,6 +33,8 @@ type Services struct {
 	Files      holdfast.FileService
 	Audit      holdfast.AuditService
 	Fleet      holdfast.OperatorService
+	Projects   holdfast.ProjectService
+	Keys       holdfast.KeyService
 }
 
 // Options say how a handler lets callers in and what it tells of itself.
@@ -40,6 +42,9 @@ type Options struct {
 	// Authenticate finds who a token stands for; an error refuses the call. It
 	// is not asked about calls without a token.
 	Authenticate func(ctx context.Context, token string) (holdfast.Caller, error)
+	// Recheck is how often Authenticate is asked again about a call that lasts,
+	// which ends when its token is NOT_FOUND by then; default holdfast.KeyCache.
+	Recheck time.Duration
 	// Anonymous is who makes calls without a token, and all calls where there is
 	// no Authenticate; nil refuses them.
 	Anonymous *holdfast.Caller
@@ -64,6 +69,9 @@ func NewHandler(services Services, options Options) http.Handler {
 	if options.WatchPatience <= 0 {
 		options.WatchPatience = time.Minute
 	}
+	if options.Recheck <= 0 {
+		options.Recheck = holdfast.KeyCache
+	}
 	handling := []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
 		connect.WithCompressMinBytes(compressFrom),
@@ -74,6 +82,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.SandboxServiceName, holdfastv1connect.OperationServiceName,
 		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
 		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
+		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -85,6 +94,8 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, handling...))
 	closed.Handle(holdfastv1connect.NewAuditServiceHandler(auditHandler{services.Audit}, handling...))
 	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
+	closed.Handle(holdfastv1connect.NewProjectServiceHandler(projectHandler{services.Projects}, handling...))
+	closed.Handle(holdfastv1connect.NewKeyServiceHandler(keyHandler{services.Keys}, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))
 
@@ -118,6 +129,10 @@ func (t translator) WrapStreamingHandler(next connect.StreamingHandlerFunc) conn
 func (t translator) translate(ctx context.Context, procedure string, err error) error {
 	if err == nil {
 		return nil
+	}
+	var ended *holdfast.Error
+	if errors.As(context.Cause(ctx), &ended) {
+		err = ended // the call was ended for a reason, such as its key's end
 	}
 	out := toWire(err)
 	if out.Code() == connect.CodeInternal {

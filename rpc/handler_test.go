@@ -164,7 +164,7 @@ func TestAGRPCClientReadsAndReflects(t *testing.T) {
 	for _, s := range answer.GetListServicesResponse().GetService() {
 		names = append(names, s.GetName())
 	}
-	for _, name := range []string{"holdfast.v1.SandboxService", "holdfast.v1.OperationService", "holdfast.v1.ProcessService", "holdfast.v1.FileService", "holdfast.v1.AuditService", "holdfast.v1.FleetService", "grpc.health.v1.Health"} {
+	for _, name := range []string{"holdfast.v1.SandboxService", "holdfast.v1.OperationService", "holdfast.v1.ProcessService", "holdfast.v1.FileService", "holdfast.v1.AuditService", "holdfast.v1.FleetService", "holdfast.v1.ProjectService", "holdfast.v1.KeyService", "grpc.health.v1.Health"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("reflection lists %v, without %s", names, name)
 		}

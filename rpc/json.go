@@ -51,6 +51,10 @@ func listName(value any) string {
 		return "files"
 	case holdfast.AuditMatrix:
 		return "parties"
+	case holdfast.ProjectPage:
+		return "projects"
+	case holdfast.KeyPage:
+		return "keys"
 	}
 	return ""
 }
@@ -81,6 +85,16 @@ func message(value any) (proto.Message, error) {
 		return writtenToWire(value), nil
 	case holdfast.AuditMatrix:
 		return matrixToWire(value), nil
+	case holdfast.Project:
+		return projectToWire(value), nil
+	case holdfast.ProjectPage:
+		return projectsToWire(value), nil
+	case holdfast.Key:
+		return keyToWire(value), nil
+	case holdfast.CreatedKey:
+		return createdKeyToWire(value), nil
+	case holdfast.KeyPage:
+		return keysToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	case holdfast.Host:

@@ -60,6 +60,7 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.HostHealth]():     string(holdfast.HostSuspect),
 		reflect.TypeFor[holdfast.HostDuty]():       string(holdfast.HostDraining),
 		reflect.TypeFor[holdfast.InstanceState]():  string(holdfast.InstanceUnknown),
+		reflect.TypeFor[holdfast.Role]():           string(holdfast.RoleAdmin),
 	}
 	if word, ok := words[t]; ok {
 		return word

@@ -29,7 +29,7 @@ import (
 // serve offers services without authentication and dials them.
 func serve(t *testing.T, services rpc.Services) rpc.Services {
 	t.Helper()
-	handler := rpc.NewHandler(services, rpc.Options{Anonymous: &holdfast.Caller{}})
+	handler := rpc.NewHandler(services, rpc.Options{Anonymous: &holdfast.Caller{Role: holdfast.RoleAdmin}})
 	server := httptest.NewUnstartedServer(handler)
 	server.Config = rpc.NewServer(handler)
 	server.Start()

@@ -47,6 +47,8 @@ type Fake struct {
 	files     map[string][]byte
 	console   []byte
 	hosts     map[holdfast.HostID]*holdfast.Host
+	projects  map[string]*holdfast.Project // by name
+	keys      map[holdfast.KeyID]*holdfast.Key
 }
 
 // New makes a fake without a sandbox. Hooks are set before the first call.
@@ -61,12 +63,14 @@ func New() *Fake {
 		files:     map[string][]byte{},
 		hosts:     map[holdfast.HostID]*holdfast.Host{},
 		console:   []byte("booted\n"),
+		projects:  map[string]*holdfast.Project{"default": project(holdfast.ProjectDefault, "default", holdfast.QuotaChange{}, time.Now())},
+		keys:      map[holdfast.KeyID]*holdfast.Key{},
 	}
 }
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f}
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f}
 }
 
 // Serve serves the fake on loopback until the test ends, and returns its URL.
@@ -78,7 +82,7 @@ func (f *Fake) Serve(t testing.TB) string {
 			if token != APIKey {
 				return holdfast.Caller{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "no such key")
 			}
-			return holdfast.Caller{Project: holdfast.ProjectDefault, Name: "test"}, nil
+			return holdfast.Caller{Project: holdfast.ProjectDefault, Name: "test", Role: holdfast.RoleAdmin}, nil
 		},
 	})
 	server := httptest.NewUnstartedServer(handler)

@@ -109,10 +109,16 @@ func (a *app) hint(e *holdfast.Error) string {
 		return `use "base" or "debian", which always exist`
 	case holdfast.ReasonCreateFailed:
 		return "see why: holdfast sandbox logs " + orWord(e.Resource, "ID") + "; then create another"
+	case holdfast.ReasonQuota:
+		return "delete what is not needed (holdfast sandbox list), or ask an admin for more: holdfast project quota " + orWord(e.Resource, "PROJECT")
+	case holdfast.ReasonNotAdmin:
+		return "give an admin's key with --api-key or HOLDFAST_API_KEY"
+	case holdfast.ReasonNameTaken:
+		return "use another name, or change what there is: holdfast project quota " + orWord(e.Resource, "PROJECT") + differing(e)
 	}
 	switch e.Code {
 	case holdfast.NotFound:
-		return "list what there is: holdfast sandbox list --all"
+		return "list what there is: " + listing(e.Resource)
 	case holdfast.Unauthenticated, holdfast.PermissionDenied:
 		return "give a key with --api-key or HOLDFAST_API_KEY, or run this where " + a.adminKeyFile() + " can be read"
 	case holdfast.Unavailable, holdfast.DeadlineExceeded:
@@ -133,6 +139,20 @@ func (a *app) hint(e *holdfast.Error) string {
 		return "the server's log says more; please report it"
 	}
 	return ""
+}
+
+// listing is the command that lists what has such ids. What is no id is a
+// project's name.
+func listing(resource string) string {
+	kind, _, _ := strings.Cut(resource, "-")
+	_, none := holdfast.BornAt(resource)
+	switch {
+	case kind == holdfast.PrefixKey:
+		return "holdfast key list --all"
+	case kind == holdfast.PrefixProject, resource != "" && none != nil:
+		return "holdfast project list"
+	}
+	return "holdfast sandbox list --all"
 }
 
 func differing(e *holdfast.Error) string {

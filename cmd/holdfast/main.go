@@ -74,7 +74,8 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 		return nil
 	}
-	root.AddCommand(newSandboxCommand(a), newServeCommand(), newDoctorCommand(a), newAuditCommand(a), newHostCommand(a), newVersionCommand(a))
+	root.AddCommand(newSandboxCommand(a), newProjectCommand(a), newKeyCommand(a), newHostCommand(a),
+		newServeCommand(), newDoctorCommand(a), newAuditCommand(a), newVersionCommand(a))
 	return root
 }
 

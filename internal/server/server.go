@@ -149,12 +149,13 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		}
 	})
 	deliveries := s.orchestrator.DeliveryHandler()
-	options := rpc.Options{Authenticate: admin(s.adminKey), Logger: s.config.Logger, Serving: func(context.Context) error { return s.ready() }}
+	options := rpc.Options{Authenticate: authenticate(s.adminKey, s.orchestrator.Authenticate), Logger: s.config.Logger, Serving: func(context.Context) error { return s.ready() }}
 	if s.config.InsecureNoAuth {
-		options.Anonymous = &holdfast.Caller{Project: holdfast.ProjectDefault, Name: "anonymous"}
+		options.Anonymous = &holdfast.Caller{Project: holdfast.ProjectDefault, Name: "anonymous", Role: holdfast.RoleAdmin}
 	}
 	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
-		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator()}, options))
+		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
+		Projects: s.orchestrator, Keys: s.orchestrator}, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)
