@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-dev/holdfast"
 )
 
@@ -101,7 +103,13 @@ type Log struct {
 	stdout, stderr *StreamWriter
 }
 
-// Record replaces the process's record. Calls must not overlap.
+// growth is how much longer, in bytes, the record of a process's end may be than
+// the one before it.
+const growth = 512
+
+// Record replaces the process's record. While it runs, room for its next record
+// is kept on the disk: one that fills the disk can still be recorded as ended.
+// Calls must not overlap.
 func (l *Log) Record(p holdfast.Process) error {
 	var encoded bytes.Buffer
 	encoder := json.NewEncoder(&encoded)
@@ -114,9 +122,12 @@ func (l *Log) Record(p holdfast.Process) error {
 		return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonTooLarge, "the process's record is larger than %d bytes", MaxRecord)
 	}
 	next := filepath.Join(l.dir, recordName+".next")
-	err := os.WriteFile(next, raw, 0o600)
+	err := overwrite(next, raw)
 	if err == nil {
 		err = os.Rename(next, filepath.Join(l.dir, recordName))
+	}
+	if err == nil && p.State == holdfast.ProcessRunning {
+		err = reserve(next, int64(len(raw))+growth)
 	}
 	if err == nil {
 		return nil
@@ -126,6 +137,35 @@ func (l *Log) Record(p holdfast.Process) error {
 		err = errors.Join(err, rm)
 	}
 	return fmt.Errorf("spool: record %s: %w", p.ID, err)
+}
+
+// overwrite makes content all that is in a file, on the room that was reserved
+// for it where some was. The guest may have put something else there: a link is
+// not followed and a pipe not waited for.
+func overwrite(path string, content []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err := file.Write(content); err != nil {
+		return err
+	}
+	return file.Truncate(int64(len(content)))
+}
+
+// reserve makes a file of room. A file system that cannot reserve has none.
+func reserve(path string, size int64) (err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	err = unix.Fallocate(int(file.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	return err
 }
 
 // Stream returns the writer of STDOUT or STDERR.
