@@ -73,6 +73,11 @@ func seccompProfile() *specs.LinuxSeccomp {
 		profile.Syscalls = append(profile.Syscalls, specs.LinuxSyscall{Names: []string{"socket"}, Action: specs.ActAllow,
 			Args: []specs.LinuxSeccompArg{{Index: 0, Value: family, Op: specs.OpEqualTo}}})
 	}
+	// Pipes with names, which no device is; devices also lack CAP_MKNOD.
+	for call, mode := range map[string]uint{"mknod": 1, "mknodat": 2} {
+		profile.Syscalls = append(profile.Syscalls, specs.LinuxSyscall{Names: []string{call}, Action: specs.ActAllow,
+			Args: []specs.LinuxSeccompArg{{Index: mode, Value: unix.S_IFMT, ValueTwo: unix.S_IFIFO, Op: specs.OpMaskedEqual}}})
+	}
 	// Plain, BSD and "which is it" personalities; none that weakens address randomization.
 	for _, persona := range []uint64{0x0, 0x0008, 0x20000, 0x20008, 0xffffffff} {
 		profile.Syscalls = append(profile.Syscalls, specs.LinuxSyscall{Names: []string{"personality"}, Action: specs.ActAllow,
