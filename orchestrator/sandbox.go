@@ -256,6 +256,9 @@ func (s *Service) ListSandboxes(ctx context.Context, caller holdfast.Caller, in 
 	if err := in.Validate(); err != nil {
 		return holdfast.SandboxPage{}, err
 	}
+	if err := checkToken(in.PageToken, holdfast.PrefixSandbox); err != nil {
+		return holdfast.SandboxPage{}, err
+	}
 	where, args, size := listWhere(caller, in)
 	var page holdfast.SandboxPage
 	err := s.view(ctx, "list sandboxes", func(tx store.Tx, _ time.Time) error {

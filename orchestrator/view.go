@@ -57,6 +57,9 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 	if err := in.Validate(); err != nil {
 		return holdfast.OperationPage{}, err
 	}
+	if err := checkToken(in.PageToken, holdfast.PrefixOperation); err != nil {
+		return holdfast.OperationPage{}, err
+	}
 	r, _, err := s.read(ctx, caller, holdfast.SandboxID(in.Resource))
 	if err != nil {
 		return holdfast.OperationPage{}, err
@@ -111,4 +114,13 @@ func (s *Service) GetOperation(ctx context.Context, caller holdfast.Caller, id h
 		return nil
 	})
 	return out, err
+}
+
+// checkToken tells a page token from what no list ever returned, which would
+// otherwise be taken for the end of the list. Tokens are the ids pages end with.
+func checkToken(token, prefix string) error {
+	if token == "" || holdfast.CheckID("page_token", prefix, token) == nil {
+		return nil
+	}
+	return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField, "page_token is none that a list returned").With("field", "page_token")
 }
