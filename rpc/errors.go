@@ -77,10 +77,14 @@ func byWire(wire connect.Code) status {
 // toWire makes the status of an error. Its cause stays behind.
 func toWire(err error) *connect.Error {
 	var already *connect.Error
-	if errors.As(err, &already) {
+	if errors.As(err, &already) && len(already.Details()) > 0 {
 		return already
 	}
 	e := holdfast.AsError(err)
+	if already != nil { // Connect's own refusal of a message
+		row := byWire(already.Code())
+		e = holdfast.E(row.code, row.reason, "%s", already.Message())
+	}
 	out := connect.NewError(byCode(e.Code).wire, errors.New(text(e.Message)))
 	info := &errdetails.ErrorInfo{Reason: string(e.Reason), Domain: Domain, Metadata: map[string]string{}}
 	for key, value := range e.Details {

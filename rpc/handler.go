@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -74,6 +75,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	}
 	handling := []connect.HandlerOption{
 		connect.WithReadMaxBytes(MaxMessage),
+		strictly(),
 		connect.WithCompressMinBytes(compressFrom),
 		connect.WithInterceptors(translator{options.Logger}),
 		connect.WithRecover(recovered(options.Logger)),
@@ -90,8 +92,11 @@ func NewHandler(services Services, options Options) http.Handler {
 	path, sandboxes := holdfastv1connect.NewSandboxServiceHandler(sandboxHandler{services.Sandboxes, options.WatchPatience}, handling...)
 	closed.Handle(path, writable(sandboxes))
 	closed.Handle(holdfastv1connect.NewOperationServiceHandler(operationHandler{services.Operations}, handling...))
-	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, handling...))
-	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, handling...))
+	// What guests write is never compressed, though clients ask for it by default:
+	// a stream of output was slower by far than what wrote it, and lost its head.
+	bulk := append(handling[:len(handling):len(handling)], connect.WithCompressMinBytes(math.MaxInt))
+	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, bulk...))
+	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, bulk...))
 	closed.Handle(holdfastv1connect.NewAuditServiceHandler(auditHandler{services.Audit}, handling...))
 	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
 	closed.Handle(holdfastv1connect.NewProjectServiceHandler(projectHandler{services.Projects}, handling...))
@@ -101,7 +106,8 @@ func NewHandler(services Services, options Options) http.Handler {
 
 	open := http.NewServeMux()
 	open.Handle(grpchealth.NewHandler(health{names, options.Serving}, handling...))
-	open.Handle("/", authenticated(options, connect.NewErrorWriter(handling...), closed))
+	refuse := connect.NewErrorWriter(handling...)
+	open.Handle("/", authenticated(options, refuse, explained(options.Logger, refuse, closed)))
 	return open
 }
 
