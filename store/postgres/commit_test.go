@@ -81,8 +81,12 @@ func TestT46_ACallerThatLeavesDuringTheCommitHearsItsOutcome(t *testing.T) {
 func TestT46_ACommitThatIsNeverAnsweredIsUnknownInTime(t *testing.T) {
 	p, db := proxied(t, 100*time.Millisecond)
 	p.next(hold)
+	begun := time.Now()
 	if err := db.Update(t.Context(), putting("a", 1)); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("Update = %v, want ErrUnknownOutcome", err)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("it took %v", took)
 	}
 	close(p.let)
 }

@@ -99,19 +99,30 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 // Replicas that start together on an empty database all come up, and each migration was applied once.
 func TestReplicasThatStartTogetherTakeTurnsAtTheMigrations(t *testing.T) {
 	cfg := config(t)
-	errs := make([]error, 8)
+	gate := open(t, cfg)
+	cfg.Schema = "fresh"
+	gated := migrations("gated", 1)
+	gated.FS.(fstest.MapFS)["00001_add.sql"].Data = []byte("-- +goose Up\nSELECT pg_advisory_xact_lock(42);\nCREATE TABLE gated (k TEXT);\n")
+	errs := make([]error, 4)
 	var all sync.WaitGroup
-	for i := range errs {
-		all.Go(func() {
-			db, err := postgres.Open(t.Context(), cfg, migrations("a", 5), migrations("b", 5), storetest.Migrations())
-			if err == nil {
-				err = db.Close()
-			}
-			errs[i] = err
-		})
-	}
+	err := gate.Update(t.Context(), func(tx store.Tx) error {
+		if _, err := tx.ExecContext(t.Context(), "SELECT pg_advisory_xact_lock(42)"); err != nil {
+			return err
+		}
+		for i := range errs {
+			all.Go(func() {
+				db, err := postgres.Open(t.Context(), cfg, gated, migrations("a", 2), storetest.Migrations())
+				if err == nil {
+					err = db.Close()
+				}
+				errs[i] = err
+			})
+		}
+		waiters(t, gate, len(errs)) // one is in the middle of it
+		return nil
+	})
 	all.Wait()
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, err)...); err != nil {
 		t.Error(err)
 	}
 }
