@@ -174,6 +174,29 @@ func (c cgroups) signal(pid int, id string) error {
 	return nil
 }
 
+// frozen reports whether id is frozen or on its way there, in either version.
+func (c cgroups) frozen(id string) (bool, error) {
+	dirs, err := c.directories(id)
+	if err != nil {
+		return false, err
+	}
+	for _, dir := range dirs {
+		for name, free := range map[string]string{"freezer.state": "THAWED", "cgroup.freeze": "0"} {
+			data, err := os.ReadFile(filepath.Join(dir, name))
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			if strings.TrimSpace(string(data)) != free {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // holds reports whether pid is in a group of id.
 func (c cgroups) holds(id string, pid int) bool {
 	groups, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))

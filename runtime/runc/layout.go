@@ -106,3 +106,19 @@ func mark(path string) error {
 	}
 	return f.Close()
 }
+
+// readPID is the process that the OCI runtime made, 0 when it has not written one.
+func (f files) readPID() (int, error) {
+	data, err := os.ReadFile(f.pid())
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0, nil // half written: the OCI runtime knows better
+	}
+	return pid, nil
+}

@@ -25,7 +25,11 @@ func (d *Driver) Start(ctx context.Context, ref holdfast.InstanceRef) error {
 		if err := mark(d.files(ref).started()); err != nil {
 			return fmt.Errorf("runc: start: %w", err)
 		}
-		if _, err = d.oci.run(ctx, "start", containerID(ref)); err == nil {
+		var went bool
+		if went, err = d.letGo(ctx, ref); err == nil && !went {
+			_, err = d.oci.run(ctx, "start", containerID(ref))
+		}
+		if err == nil {
 			return nil
 		}
 	}
