@@ -61,14 +61,17 @@ func (s recordFiles) save(r record, sync bool) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := replaceFile(filepath.Join(dir, recordFile), raw, sync); err != nil {
-		return err
-	}
+	// The directories may be as new as the record; where they are not, this costs
+	// nothing. They are there by now, so they need not wait for the file, nor it for them.
+	above := make(chan error, 1)
 	if sync {
-		// The directories may be as new as the record; where they are not, this costs nothing.
-		if err := errors.Join(syncDirectory(filepath.Dir(dir)), syncDirectory(s.root)); err != nil {
-			return err
-		}
+		go func() { above <- errors.Join(syncDirectory(filepath.Dir(dir)), syncDirectory(s.root)) }()
+	} else {
+		above <- nil
+	}
+	err = replaceFile(filepath.Join(dir, recordFile), raw, sync)
+	if err = errors.Join(err, <-above); err != nil {
+		return err
 	}
 	return s.hook("after save " + string(r.State))
 }
