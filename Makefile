@@ -46,6 +46,13 @@ test-short: ## the fast part of it: no containers, no race detector
 	@$(GO) build -o bin/testsummary ./internal/testsummary
 	@$(GO) test -short -json ./... 2>&1 | bin/testsummary
 
+.PHONY: bench
+bench: ## the speed table: each figure beside what it is measured against, in one run
+	@scripts/deps.sh demo
+	@$(MAKE) --no-print-directory build
+	@$(GO) build -o bin/bench ./internal/bench
+	@$(SUDO) bin/bench -bin bin
+
 .PHONY: check
 check: ## format, vet, lint, and generated files are current
 	@unformatted=$$(git ls-files '*.go' | xargs gofmt -l); [ -z "$$unformatted" ] || { echo "run gofmt -w on: $$unformatted"; exit 1; }

@@ -57,7 +57,7 @@ func run(rounds int, binaries, only string) error {
 	benches := []struct {
 		name string
 		run  func(context.Context, int, string) (line, error)
-	}{{"control", controlPlane}, {"idle", idleServer}}
+	}{{"control", controlPlane}, {"runc", firstOutput}, {"idle", idleServer}}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Printf("%d cores, medians of %d, each pair in one run\n\n", runtime.NumCPU(), rounds)
 	fmt.Fprintln(out, "what\tmeasured\tagainst\tratio\tgoal\t")
