@@ -60,6 +60,8 @@ const (
 	ReasonLevelConflict    Reason = "LEVEL_CONFLICT"     // the same generation with other content
 	ReasonTooOld           Reason = "TOO_OLD"            // an unknown incarnation minted longer ago than tombstones live
 	ReasonCluster          Reason = "CLUSTER"            // an order of another cluster
+	ReasonStaleEpoch       Reason = "STALE_EPOCH"        // an order from before a recovery; see detail "seen"
+	ReasonBehind           Reason = "DATABASE_BEHIND"    // the database knows less than those it orders: it was restored, and holdfast recover was not run
 	ReasonNoSuchImage      Reason = "NO_SUCH_IMAGE"      // the environment names no image there is
 	ReasonImageFailed      Reason = "IMAGE_FAILED"       // the image cannot be prepared
 	ReasonPrepareFailed    Reason = "PREPARE_FAILED"     // the instance cannot be set up

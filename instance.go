@@ -23,7 +23,8 @@ const MaxLevelWait = 10 * time.Second
 // Level is a command downward (H2, H3): "incarnation 2 of this instance shall
 // be RUNNING, generation 7". It can be sent any number of times, in any order.
 type Level struct {
-	Cluster     string        `json:"cluster"` // hosts refuse orders of another
+	Cluster     string        `json:"cluster"`         // hosts refuse orders of another
+	Epoch       int64         `json:"epoch,omitempty"` // of the cluster's databases; hosts refuse orders of an older one (trap T52)
 	Instance    InstanceID    `json:"instance"`
 	Incarnation int64         `json:"incarnation"`
 	Generation  int64         `json:"generation"`

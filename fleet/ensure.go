@@ -16,6 +16,9 @@ import (
 // caller retries, and a repeat joins (T22).
 func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
 	hash, err := s.checkLevel(&level)
+	if err == nil {
+		err = s.obey(ctx, level)
+	}
 	if err != nil {
 		return holdfast.Observation{}, err
 	}
@@ -42,10 +45,6 @@ func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (hol
 
 // checkLevel holds a level's form, before anything is recorded (T7), and returns its spec's hash.
 func (s *Service) checkLevel(l *holdfast.Level) (string, error) {
-	if l.Cluster != s.cluster {
-		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
-			"this fleet is of cluster %q, the order of %q", s.cluster, l.Cluster).On(string(l.Instance))
-	}
 	if err := holdfast.CheckID("instance", holdfast.PrefixInstance, string(l.Instance)); err != nil {
 		return "", err
 	}
@@ -95,6 +94,11 @@ func (s *Service) record(ctx context.Context, tx store.Tx, level holdfast.Level,
 		if err != nil || !r.write {
 			return r, err
 		}
+		if r.place {
+			if err := s.limits.lost(*s.lineage.Load(), level, now); err != nil { // read when the order was obeyed
+				return ruling{}, err
+			}
+		}
 		done, err := s.writeRuling(ctx, tx, &r, found, now)
 		if err != nil || done {
 			return r, err
@@ -113,6 +117,9 @@ func (s *Service) recordFirst(ctx context.Context, tx store.Tx, level holdfast.L
 	}
 	r, refused := judge(nil, level, hash, clock{now: now, tooOld: s.limits.TooOldAfter})
 	if refused != nil || !r.write || !r.place {
+		return ruling{}, false, nil
+	}
+	if s.limits.lost(*s.lineage.Load(), level, now) != nil {
 		return ruling{}, false, nil
 	}
 	likely, err := s.roster.hosts(ctx, tx, now)
@@ -153,7 +160,7 @@ func (s *Service) writeRuling(ctx context.Context, tx store.Tx, r *ruling, found
 func (s *Service) tell(ctx context.Context, r row, wait time.Duration) (holdfast.Observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+s.limits.CallTimeout)
 	defer cancel()
-	seen, err := s.dial(r.hostURL).EnsureInstance(ctx, r.level(s.cluster, wait))
+	seen, err := s.order(ctx, r.hostURL, r.level(wait))
 	return seen, s.checkAnswer(ctx, r, seen, err)
 }
 
@@ -168,6 +175,9 @@ func (s *Service) checkAnswer(ctx context.Context, r row, seen holdfast.Observat
 	}
 	if err == nil {
 		return nil
+	}
+	if reason := holdfast.ReasonOf(err); reason == holdfast.ReasonCluster || reason == holdfast.ReasonStaleEpoch {
+		return holdfast.E(holdfast.Unavailable, reason, "host %s refuses this fleet's orders", r.host).On(string(r.id)).Because(err)
 	}
 	if answers(err) {
 		return fmt.Errorf("host %s: %w", r.host, err)
@@ -190,7 +200,7 @@ func answers(err error) bool {
 	case holdfast.Unauthenticated, holdfast.PermissionDenied:
 		return false
 	}
-	return own.Reason != holdfast.ReasonUnreachable && own.Reason != holdfast.ReasonCluster
+	return own.Reason != holdfast.ReasonUnreachable && own.Reason != holdfast.ReasonCluster && own.Reason != holdfast.ReasonStaleEpoch
 }
 
 // storeAnswer stores what a host answered to the level that told says, unless

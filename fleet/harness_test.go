@@ -249,6 +249,7 @@ func (w *world) open() {
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	check(w.t, err)
+	check(w.t, w.fleet.Join(w.t.Context()))
 }
 
 func (w *world) restart() {

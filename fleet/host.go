@@ -84,7 +84,10 @@ func (s *Service) ListHosts(ctx context.Context) ([]holdfast.Host, error) {
 // operators' word, is never touched. A LOST host that beats again stays LOST
 // until it is rid of what is no longer its own (see takeBack).
 func (s *Service) Heartbeat(ctx context.Context, beat holdfast.Heartbeat) error {
-	if err := s.checkHeartbeat(beat); err != nil {
+	if err := checkHeartbeat(beat); err != nil {
+		return err
+	}
+	if err := s.recognize(ctx, beat.Cluster); err != nil {
 		return err
 	}
 	images, err := encode(beat.Images, len(beat.Images) == 0)
@@ -132,11 +135,7 @@ func (s *Service) Heartbeat(ctx context.Context, beat holdfast.Heartbeat) error 
 	return nil
 }
 
-func (s *Service) checkHeartbeat(beat holdfast.Heartbeat) error {
-	if beat.Cluster != s.cluster {
-		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
-			"this fleet is of cluster %q, not %q: start the host with this cluster's id, or with an empty directory", s.cluster, beat.Cluster)
-	}
+func checkHeartbeat(beat holdfast.Heartbeat) error {
 	if err := holdfast.CheckID("host", holdfast.PrefixHost, string(beat.Host)); err != nil {
 		return err
 	}

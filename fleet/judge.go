@@ -32,8 +32,10 @@ func judge(cur *row, l holdfast.Level, hash string, at clock) (ruling, error) {
 		return ruling{}, holdfast.E(holdfast.Aborted, holdfast.ReasonStaleGeneration,
 			"generation %d is lower than %d, which was seen: look, and issue the intent above it", l.Generation, cur.generation).
 			On(string(l.Instance)).With("seen", strconv.FormatInt(cur.generation, 10))
-	case l.Generation == cur.generation && l.Desired != cur.desired,
-		l.Generation == cur.generation && hash != "" && cur.specHash != "" && hash != cur.specHash:
+	case l.Generation == cur.generation && l.Desired != cur.desired:
+		return ruling{}, conflict(l, "generation %d was seen with other content: it said %s", l.Generation, cur.desired).
+			With("seen", strconv.FormatInt(cur.generation, 10))
+	case l.Generation == cur.generation && hash != "" && cur.specHash != "" && hash != cur.specHash:
 		return ruling{}, conflict(l, "generation %d was seen with other content: it said %s", l.Generation, cur.desired)
 	case l.Incarnation > cur.incarnation:
 		r, err := judgeNew(*cur, l, hash, at)
@@ -55,7 +57,7 @@ type clock struct {
 	tooOld time.Duration
 }
 
-func conflict(l holdfast.Level, format string, args ...any) error {
+func conflict(l holdfast.Level, format string, args ...any) *holdfast.Error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonLevelConflict, format, args...).On(string(l.Instance))
 }
 

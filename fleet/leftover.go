@@ -89,10 +89,8 @@ func queryLeftovers(ctx context.Context, tx store.Tx, host holdfast.HostID) (out
 func (s *Service) clearLeftover(ctx context.Context, l leftover) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 	defer cancel()
-	seen, err := s.dial(l.hostURL).EnsureInstance(ctx, holdfast.Level{
-		Cluster: s.cluster, Instance: l.ref.Instance, Incarnation: l.ref.Incarnation, Generation: l.generation,
-		Desired: holdfast.DesiredAbsent, PlacedAt: l.placedAt,
-	})
+	seen, err := s.order(ctx, l.hostURL, holdfast.Level{Instance: l.ref.Instance, Incarnation: l.ref.Incarnation, Generation: l.generation,
+		Desired: holdfast.DesiredAbsent, PlacedAt: l.placedAt})
 	switch {
 	case holdfast.ReasonOf(err) == holdfast.ReasonStaleIncarnation:
 		// The host has a newer one, and takes none before the older is gone.

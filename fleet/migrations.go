@@ -7,13 +7,14 @@ import (
 	"github.com/holdfast-dev/holdfast/delivery/inbox"
 	"github.com/holdfast-dev/holdfast/delivery/outbox"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// Migrations are all that a fleet's database needs: its own tables, and those of
-// its inbox and outbox.
+// Migrations are all that a fleet's database needs: its own tables, those of its
+// inbox and outbox, and its lineage.
 func Migrations() []store.Migrations {
 	own, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
@@ -23,5 +24,6 @@ func Migrations() []store.Migrations {
 		{Name: "fleet", FS: own},
 		{Name: "inbox", FS: inbox.Migrations()},
 		{Name: "outbox", FS: outbox.Migrations()},
+		lineage.Migrations(),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // planHost is what a silent host's health becomes. Answered is its own word,
@@ -35,11 +36,13 @@ type comparison struct {
 	unwanted sightings                   // from the run before
 	now      time.Time
 	grace    time.Duration
+	lineage  lineage.Lineage
 }
 
 // instancePlan is what to do about the differences.
 type instancePlan struct {
 	news     []holdfast.Observation // facts to store: nothing was recorded since they were asked for
+	adopt    []holdfast.Observation // that a restored database has lost
 	confirm  []row                  // recorded as there, not on the list: the host is to be asked about each
 	destroy  []doomed               // on the host, and not wanted for longer than the grace period
 	total    int                    // instances on the host, for the guard
@@ -64,6 +67,11 @@ func planInstances(c comparison) instancePlan {
 		}
 		p.total++
 		r, found := c.after[o.Instance]
+		if adoptable(c.lineage, r, found, o) {
+			p.adopt = append(p.adopt, o)
+			listed[o.Instance] = true
+			continue
+		}
 		if unwanted(r, found, o, c.host) {
 			p.sight(c, o, r)
 			continue

@@ -42,7 +42,7 @@ func TestD1_AMissingFactIsAskedStoredAndReturned(t *testing.T) {
 	if o, err := w.fleet.GetInstance(t.Context(), id); err != nil || o.State != holdfast.InstancePlaced || o.Stale {
 		t.Fatalf("a host that was never told: %+v, %v", o, err)
 	}
-	_, err := m.EnsureInstance(t.Context(), w.row(id).level(cluster, 0)) // it is told, and the answer is lost
+	_, err := m.EnsureInstance(t.Context(), w.row(id).level(0)) // it is told, and the answer is lost
 	check(t, err)
 	o, err := w.fleet.GetInstance(t.Context(), id)
 	check(t, err)
@@ -78,7 +78,7 @@ func TestT35_AReadStormIsOneCall(t *testing.T) {
 	w := newWorld(t)
 	m := w.host(4)
 	id := w.placed(m)
-	_, err := m.EnsureInstance(t.Context(), w.row(id).level(cluster, 0))
+	_, err := m.EnsureInstance(t.Context(), w.row(id).level(0))
 	check(t, err)
 	asked, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -134,7 +134,7 @@ func TestT34_ARepairDoesNotOverwriteWhatIsNewer(t *testing.T) {
 	w := newWorld(t)
 	m := w.host(4)
 	id := w.placed(m)
-	_, err := m.EnsureInstance(t.Context(), w.row(id).level(cluster, 0))
+	_, err := m.EnsureInstance(t.Context(), w.row(id).level(0))
 	check(t, err)
 	stale := m.seen[id]
 	var once sync.Once

@@ -21,6 +21,7 @@ func Registry() reconcile.Registry {
 		Tables: []reconcile.Table{
 			{Name: "delivery", Sweep: SweepPurge},
 			{Name: "outbox", Sweep: SweepPurge, Why: "pending rows are sent by the dispatcher's own loop, dead letters stay for people"},
+			{Name: "lineage", Sweep: SweepInstances, Why: "one row: whose database this is, held against every order and every heartbeat"},
 			{Name: "leftover", Sweep: SweepInstances, Why: "its host ends it; of a host that is given up, fleet-losses gives its room back"},
 		},
 	}

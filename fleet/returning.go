@@ -146,10 +146,8 @@ func (s *Service) endAll(ctx context.Context, h hostRow, plan []doomed) error {
 func (s *Service) endReturned(ctx context.Context, h hostRow, d doomed) error {
 	calling, cancel := context.WithTimeout(ctx, holdfast.MaxLevelWait+s.limits.CallTimeout)
 	defer cancel()
-	o, err := s.dial(h.URL).EnsureInstance(calling, holdfast.Level{
-		Cluster: s.cluster, Instance: d.ref.Instance, Incarnation: d.ref.Incarnation, Generation: d.generation,
-		Desired: d.desired, Wait: holdfast.MaxLevelWait,
-	})
+	o, err := s.order(calling, h.URL, holdfast.Level{Instance: d.ref.Instance, Incarnation: d.ref.Incarnation, Generation: d.generation,
+		Desired: d.desired, Wait: holdfast.MaxLevelWait})
 	switch {
 	case err != nil:
 		return fmt.Errorf("end %s/%d: %w", d.ref.Instance, d.ref.Incarnation, err)

@@ -84,9 +84,9 @@ func (r row) observation() holdfast.Observation {
 
 // level is the recorded one, as it goes down to the host. A level that ends
 // carries no spec, so that whoever repeats it sends the same content.
-func (r row) level(cluster string, wait time.Duration) holdfast.Level {
+func (r row) level(wait time.Duration) holdfast.Level {
 	l := holdfast.Level{
-		Cluster: cluster, Instance: r.id, Incarnation: r.incarnation, Generation: r.generation,
+		Instance: r.id, Incarnation: r.incarnation, Generation: r.generation,
 		Desired: r.desired, MintedAt: r.mintedAt, PlacedAt: r.placedAt, Wait: wait,
 	}
 	if !ending(r.desired) {

@@ -6,18 +6,20 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/delivery/outbox"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
-// Config is what a fleet is made of. DB, Cluster, Dial, SendUp and Holder are required.
+// Config is what a fleet is made of. DB, Dial, SendUp and Holder are required.
 type Config struct {
 	DB      store.DB // with Migrations applied; shared with other replicas, with no other party
-	Cluster string   // id of the cluster: orders and hosts of another are refused
+	Cluster string   // id of the cluster that an empty database joins; "": the first order's. Orders and hosts of another are refused
 	// Dial reaches the agent of the host at a URL. It is called for every call, and makes none itself.
 	Dial func(hostURL string) holdfast.HostService
 	// SendUp delivers one outbox row to the orchestrator (H8) with one attempt; see Upward.
@@ -77,7 +79,8 @@ const Orchestrator = "orchestrator"
 // holdfast.OperatorService.
 type Service struct {
 	db      store.DB
-	cluster string
+	cluster string                          // as configured
+	lineage atomic.Pointer[lineage.Lineage] // nil: not read yet
 	holder  string
 	dial    func(string) holdfast.HostService
 	limits  Limits
@@ -98,8 +101,8 @@ var (
 
 // New makes a fleet; its loops begin with Run.
 func New(c Config) (*Service, error) {
-	if c.DB == nil || c.Cluster == "" || c.Dial == nil || c.SendUp == nil || c.Holder == "" {
-		return nil, errors.New("fleet: DB, Cluster, Dial, SendUp and Holder are needed")
+	if c.DB == nil || c.Dial == nil || c.SendUp == nil || c.Holder == "" {
+		return nil, errors.New("fleet: DB, Dial, SendUp and Holder are needed")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

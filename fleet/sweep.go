@@ -139,11 +139,11 @@ func (s *Service) doubt(ctx context.Context, r row, cause error) error {
 // a tombstone first, so that an order still on its way boots nothing (T49); if
 // one has just arrived, that is a conflict, and nothing is lost.
 func (s *Service) declareLost(ctx context.Context, r row) error {
-	l := r.level(s.cluster, 0)
+	l := r.level(0)
 	l.Desired, l.Spec = holdfast.DesiredAbsent, nil
 	calling, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 	defer cancel()
-	o, err := s.dial(r.hostURL).EnsureInstance(calling, l)
+	o, err := s.order(calling, r.hostURL, l)
 	if err := s.checkAnswer(calling, r, o, err); err != nil {
 		switch holdfast.ReasonOf(err) {
 		case holdfast.ReasonLevelConflict, holdfast.ReasonStaleGeneration, holdfast.ReasonStaleIncarnation:

@@ -29,7 +29,11 @@ func (s *Service) pageHosts(ctx context.Context, after string, limit int) ([]rec
 func (s *Service) compare(ctx context.Context, h hostRow) error {
 	c := comparison{host: h.ID, unwanted: s.sightingsOf(h.ID), grace: s.limits.OrphanGrace}
 	var lefts []leftover
-	err := s.view(ctx, func(tx store.Tx, _ time.Time) (err error) {
+	var err error
+	if c.lineage, err = s.refreshDescent(ctx); err != nil {
+		return err
+	}
+	err = s.view(ctx, func(tx store.Tx, _ time.Time) (err error) {
 		if lefts, err = queryLeftovers(ctx, tx, h.ID); err != nil {
 			return err
 		}
@@ -73,6 +77,9 @@ func (s *Service) carryOut(ctx context.Context, h hostRow, c comparison, p insta
 		_, err := s.storeAsked(ctx, r.revision, seen{row: r, obs: &o})
 		note(err)
 	}
+	for _, o := range p.adopt {
+		note(s.adopt(ctx, h.ID, o))
+	}
 	for _, r := range p.confirm[:min(len(p.confirm), maxConfirms)] {
 		note(s.inquire(ctx, r))
 	}
@@ -108,10 +115,7 @@ func (s *Service) destroy(ctx context.Context, h hostRow, d doomed) error {
 		slog.String("instance", string(d.ref.Instance)), slog.Int64("incarnation", d.ref.Incarnation))
 	calling, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 	defer cancel()
-	o, err := s.dial(h.URL).EnsureInstance(calling, holdfast.Level{
-		Cluster: s.cluster, Instance: d.ref.Instance, Incarnation: d.ref.Incarnation, Generation: d.generation,
-		Desired: d.desired,
-	})
+	o, err := s.order(calling, h.URL, holdfast.Level{Instance: d.ref.Instance, Incarnation: d.ref.Incarnation, Generation: d.generation, Desired: d.desired})
 	if err != nil {
 		return fmt.Errorf("destroy the orphan %s/%d on %s: %w", d.ref.Instance, d.ref.Incarnation, h.ID, err)
 	}

@@ -61,7 +61,7 @@ func TestT26_AnOrderThatArrivesMeanwhileIsNotLost(t *testing.T) {
 	m.do(func() {
 		m.onEnsure = func(holdfast.Level) {
 			m.do(func() { m.onEnsure = nil })
-			_, err := m.EnsureInstance(t.Context(), w.row(id).level(cluster, 0))
+			_, err := m.EnsureInstance(t.Context(), w.row(id).level(0))
 			check(t, err)
 		}
 	})

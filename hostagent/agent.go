@@ -24,7 +24,8 @@ import (
 type Agent struct {
 	config       Config
 	log          *slog.Logger
-	who          identity
+	who          identity     // but for whom it obeys
+	obeys        atomic.Value // of allegiance
 	bootID       string
 	lock         *os.File
 	places       places
@@ -44,6 +45,8 @@ type Agent struct {
 	started   atomic.Bool
 	recovered atomic.Bool // every record was read
 	open      atomic.Bool // levels are taken
+
+	swearing sync.Mutex // guards host.json
 
 	mu       sync.Mutex // taken before a machine's
 	machines map[holdfast.InstanceID]*machine
@@ -83,6 +86,9 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	if who, err = who.join(config); err != nil {
+		return nil, err
+	}
 	bootID, err := config.BootID()
 	if err != nil {
 		return nil, err
@@ -103,6 +109,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 		reports:  make(chan struct{}, reportsAtOnce),
 		orphans:  orphans{since: map[holdfast.InstanceRef]time.Time{}},
 	}
+	a.obeys.Store(allegiance{cluster: who.Cluster, epoch: who.Epoch})
 	a.store = recordFiles{places: a.places, hook: config.hook}
 	if config.Volatile {
 		a.places.root = filepath.Join(config.Directory, "volatile") // apart: it is emptied at every start

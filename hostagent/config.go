@@ -64,7 +64,7 @@ type Config struct {
 	// it, as the simulated runtime's do. Their records are then kept there too, and
 	// what an earlier process began is answered as lost.
 	Volatile   bool
-	ClusterID  string
+	ClusterID  string // that the host must belong to; "": it learns it from the first order
 	ClusterKey []byte // guests' secrets are derived from it (contract: B8)
 
 	Name     string            // of the host, for a person; default: the machine's
@@ -91,7 +91,7 @@ func (c Config) withDefaults() (Config, error) {
 	var missing []error
 	for name, absent := range map[string]bool{
 		"Directory": c.Directory == "", "Driver": c.Driver == nil, "Images": c.Images == nil,
-		"ClusterID": c.ClusterID == "", "ClusterKey": len(c.ClusterKey) == 0, "DialGuest": c.DialGuest == nil,
+		"ClusterKey": len(c.ClusterKey) == 0, "DialGuest": c.DialGuest == nil,
 	} {
 		if absent {
 			missing = append(missing, fmt.Errorf("hostagent: %s is missing", name))

@@ -14,11 +14,14 @@ import (
 // is reached or the instance has ended, else after at most level.Wait, which is
 // no more than holdfast.MaxLevelWait. A level is recorded before anything is done;
 // what is begun goes on when the caller leaves. Its refusals are
-// FAILED_PRECONDITION: CLUSTER, STALE_GENERATION and STALE_INCARNATION (detail
+// FAILED_PRECONDITION: CLUSTER, STALE_EPOCH (detail "seen"), STALE_GENERATION and STALE_INCARNATION (detail
 // "seen"), LEVEL_CONFLICT, TOO_OLD; what may succeed later is UNAVAILABLE.
 // contract: A6
 func (a *Agent) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
-	if err := checkLevel(level, a.config.ClusterID); err != nil {
+	if err := checkLevel(level); err != nil {
+		return holdfast.Observation{}, err
+	}
+	if err := a.obey(level); err != nil {
 		return holdfast.Observation{}, err
 	}
 	if !a.open.Load() {

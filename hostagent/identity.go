@@ -22,6 +22,9 @@ const sequenceStride = 1 << 30
 type identity struct {
 	ID   holdfast.HostID `json:"id"`
 	Runs int64           `json:"runs"` // raised by every start: heartbeat numbers rise over restarts
+	// Whom it obeys (trap T52): learnt from the first order, kept for ever.
+	Cluster string `json:"cluster,omitempty"`
+	Epoch   int64  `json:"epoch,omitempty"` // the highest seen
 }
 
 // loadIdentity reads or mints the identity and counts this run. An identity that
@@ -46,14 +49,18 @@ func loadIdentity(dir string, mint func() string) (identity, error) {
 		}
 	}
 	who.Runs++
-	raw, err = json.Marshal(who)
+	return who, who.save(dir)
+}
+
+func (who identity) save(dir string) error {
+	raw, err := json.Marshal(who)
 	if err == nil {
-		err = replaceFile(path, raw, true)
+		err = replaceFile(filepath.Join(dir, "host.json"), raw, true)
 	}
 	if err != nil {
-		return who, fmt.Errorf("keep the host's identity: %w", err)
+		return fmt.Errorf("keep the host's identity: %w", err)
 	}
-	return who, nil
+	return nil
 }
 
 // lockDirectory makes sure that one agent alone converges what is under dir.

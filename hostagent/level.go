@@ -8,13 +8,8 @@ import (
 	"github.com/holdfast-dev/holdfast"
 )
 
-// checkLevel refuses what is malformed or another cluster's, before anything of
-// it is looked at (traps T7, T52).
-func checkLevel(l holdfast.Level, cluster string) error {
-	if l.Cluster != cluster {
-		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
-			"this host belongs to cluster %q and refuses orders of %q", cluster, l.Cluster).On(string(l.Instance))
-	}
+// checkLevel refuses what is malformed, before anything of it is looked at (trap T7).
+func checkLevel(l holdfast.Level) error {
 	if err := holdfast.CheckID("instance", holdfast.PrefixInstance, string(l.Instance)); err != nil {
 		return err
 	}
@@ -78,7 +73,7 @@ func judge(l holdfast.Level, known *record, newest int64, now time.Time, tooOld 
 	}
 	if l.Generation == known.Generation {
 		if l.Desired != known.Desired {
-			return judgement{}, conflict(l, fmt.Sprintf("desired %s", known.Desired))
+			return judgement{}, conflict(l, fmt.Sprintf("desired %s", known.Desired)).With("seen", strconv.FormatInt(known.Generation, 10))
 		}
 		return judgement{record: next, changed: known.Orphan}, nil
 	}
@@ -151,7 +146,7 @@ func specMissing(l holdfast.Level) error {
 		With("field", "spec").On(string(l.Instance))
 }
 
-func conflict(l holdfast.Level, had string) error {
+func conflict(l holdfast.Level, had string) *holdfast.Error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonLevelConflict,
 		"incarnation %d of %s has been ordered with %s; generation %d wants something else",
 		l.Incarnation, l.Instance, had, l.Generation).On(string(l.Instance))

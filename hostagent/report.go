@@ -119,7 +119,7 @@ func (a *Agent) beat() {
 
 func (a *Agent) beatOnce(ctx context.Context, number int64) (err error) {
 	body, err := json.Marshal(holdfast.Heartbeat{
-		Host: a.who.ID, Cluster: a.config.ClusterID, Name: a.config.Name, URL: a.config.URL,
+		Host: a.who.ID, Cluster: a.allegiance().cluster, Name: a.config.Name, URL: a.config.URL,
 		Runtime: a.capabilities.Name, BootID: a.bootID, Capacity: a.config.Capacity,
 		Sequence: a.who.Runs*sequenceStride + number, At: a.config.Clock(),
 	})

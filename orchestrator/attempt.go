@@ -100,8 +100,9 @@ func (s *Service) level(ctx context.Context, b begun) holdfast.Level {
 		wait = max(0, min(wait, time.Until(deadline)/2))
 	}
 	spec := b.row.Spec
+	at := s.lineage.Load()
 	return holdfast.Level{
-		Cluster: s.config.Cluster, Instance: b.row.Instance, Incarnation: b.row.Incarnation, Generation: b.op.Generation,
+		Cluster: at.Cluster, Epoch: at.Epoch, Instance: b.row.Instance, Incarnation: b.row.Incarnation, Generation: b.op.Generation,
 		Desired: desired(holdfast.OperationKind(b.op.Kind)), Spec: &spec, MintedAt: b.row.MintedAt, Wait: wait,
 	}
 }
@@ -262,6 +263,9 @@ func (s *Service) raise(ctx context.Context, b *begun, j judgement) error {
 		}
 		if !found {
 			return notFound(b.row.ID)
+		}
+		if j.incarnation > r.Incarnation { // booted after the backup that this database was restored from
+			r.Incarnation, r.GuestSaid = j.incarnation, ""
 		}
 		if j.outcome == outcomeReplace {
 			r.Incarnation, r.MintedAt, r.GuestSaid = r.Incarnation+1, now, ""

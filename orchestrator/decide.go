@@ -137,6 +137,8 @@ type judgement struct {
 	waitsFor string            // WAIT
 	answered bool              // the authority answered (contract: A15)
 	seen     int64             // RAISE
+	// RAISE: a later boot than is recorded, of which a restored database knows nothing.
+	incarnation int64
 }
 
 // judge reads the fleet's answer to a level.
@@ -173,6 +175,17 @@ func judgeError(e *holdfast.Error) judgement {
 	switch e.Reason {
 	case holdfast.ReasonStaleGeneration:
 		return judgement{outcome: outcomeRaise, answered: true, seen: parseSeen(e), err: e}
+	case holdfast.ReasonStaleIncarnation:
+		if seen := parseSeen(e); seen > 0 {
+			return judgement{outcome: outcomeRaise, answered: true, incarnation: seen, err: e}
+		}
+	case holdfast.ReasonLevelConflict:
+		// The same generation said something else: a restored database issues its intent anew above it.
+		if seen := parseSeen(e); seen > 0 {
+			return judgement{outcome: outcomeRaise, answered: true, seen: seen, err: e}
+		}
+	case holdfast.ReasonCluster, holdfast.ReasonStaleEpoch, holdfast.ReasonBehind:
+		return judgement{outcome: outcomeWait, waitsFor: "operator", err: e}
 	case holdfast.ReasonTooOld:
 		return judgement{outcome: outcomeReplace, answered: true, err: e}
 	case holdfast.ReasonNoCapacity:

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -19,6 +20,7 @@ import (
 	"github.com/holdfast-dev/holdfast/operation"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // kindSandbox is the kind under which sandboxes' operations are recorded.
@@ -33,7 +35,7 @@ type Config struct {
 	// Image gives the image reference of an environment's name, or an error that
 	// says which there are. It must not block: it is asked inside the request.
 	Image       func(environment string) (string, error)
-	Cluster     string // id; hosts refuse levels of another
+	Cluster     string // id that an empty database gets; "": a new one
 	ClusterKey  []byte // instances' delivery secrets derive from it
 	FleetSecret []byte // signs the fleet's deliveries
 	Process     string // names this process in claims; default "orchestrator"
@@ -93,7 +95,9 @@ type Service struct {
 	sweeps  *reconcile.Runner
 	hosts   *hostCache
 	done    *bell
-	changes *gong         // rung after every transaction
+	changes *gong // rung after every transaction
+	lineage atomic.Pointer[lineage.Lineage]
+	missing missing       // instances that the fleet did not know
 	room    chan struct{} // bounds what expiry carries out at once
 	keys    *keyCache
 
@@ -115,6 +119,7 @@ func Migrations() []store.Migrations {
 		{Name: "operation", FS: operation.Migrations()},
 		{Name: "inbox", FS: inbox.Migrations()},
 		{Name: "orchestrator", FS: own},
+		lineage.Migrations(),
 	}
 }
 
@@ -128,7 +133,10 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		hosts:  newHostCache(),
 		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
 	}
-	var err error
+	err := s.descend(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
 	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: config.Logger}, s.Sweeps()...); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}

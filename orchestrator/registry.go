@@ -24,6 +24,7 @@ func Registry() reconcile.Registry {
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
 			{Name: "process_request", Why: "the boot on which a process's request id was first used; written once, before the guest is called"},
 			{Name: "delivery", Sweep: SweepInbox},
+			{Name: "lineage", Why: "one row: whose database this is; it changes by an operator's recovery alone"},
 			{Name: "sandbox_version", Why: "the last number of a project's changes, one row per project; it only rises"},
 			{Name: "project", Why: "has no state: it is made once, lives for ever, and its quotas are set by one transaction"},
 			{Name: "api_key", Why: "valid until it is revoked, by one transaction; servers ask at most 5 s later, and nothing waits on it"},

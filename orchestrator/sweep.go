@@ -12,6 +12,7 @@ import (
 	"github.com/holdfast-dev/holdfast/operation"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // The names of the sweeps.
@@ -53,6 +54,9 @@ func (s *Service) dueOperations(ctx context.Context, after string, limit int) ([
 	next := ""
 	err := s.view(ctx, "due operations", func(tx store.Tx, now time.Time) error {
 		items, next = nil, ""
+		if err := s.readLineage(ctx, tx); err != nil {
+			return err
+		}
 		due, err := operation.Due(ctx, tx, now, operation.DueFilter{ResourceKind: kindSandbox, Idle: idle, After: after, Limit: limit})
 		if err != nil {
 			return err
@@ -144,16 +148,19 @@ func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]
 	if err != nil {
 		return nil, "", err
 	}
-	plan := planInstances(recorded, page.Instances, now)
-	if plan.alarm != nil {
-		s.config.Logger.Error("instances that no sandbox wants are left alone", "alarm", plan.alarm)
-	}
+	at := *s.lineage.Load()
+	plan := planInstances(recorded, page.Instances, at, now)
+	s.missing.seen(page.Instances)
+	s.tell(plan)
 	var items []reconcile.Item
+	for _, seen := range plan.behind {
+		items = append(items, reconcile.Item{Key: string(seen.Instance), Act: func(ctx context.Context) error { return s.catchUp(ctx, seen) }})
+	}
 	for _, seen := range plan.ended {
 		items = append(items, reconcile.Item{Key: string(seen.Instance), Act: func(ctx context.Context) error { return s.confirmEnded(ctx, seen) }})
 	}
 	for _, level := range plan.levels {
-		level.Cluster = s.config.Cluster
+		level.Cluster, level.Epoch = at.Cluster, at.Epoch
 		items = append(items, reconcile.Item{Key: string(level.Instance), Act: func(ctx context.Context) error {
 			_, err := s.config.Fleet.EnsureInstance(ctx, level)
 			return err
@@ -188,13 +195,15 @@ func (s *Service) addDeleted(ctx context.Context, tx store.Tx, page holdfast.Ins
 type instancePlan struct {
 	ended  []holdfast.Observation // READY or SUSPENDED, and the fleet says that the instance ended
 	levels []holdfast.Level       // what is there and should not be
-	alarm  error                  // levels for the unknown were left out: unusually many
+	alarm  error                  // what was left out, because it was unusually much or this database cannot know
+	kept   []holdfast.Observation // unknown, and older than the recovery of this database: a person decides
+	behind []holdfast.Observation // the fleet has seen more than is recorded, which a recovered database takes up
 }
 
 // planInstances compares what is recorded with what the fleet has. It is pure.
 // An instance that the page lacks is asked for by name before anything is done:
 // an Observation without a state stands for that (trap T27).
-func planInstances(recorded []row, observed []holdfast.Observation, now time.Time) instancePlan {
+func planInstances(recorded []row, observed []holdfast.Observation, at lineage.Lineage, now time.Time) instancePlan {
 	var plan instancePlan
 	byInstance := make(map[holdfast.InstanceID]row, len(recorded))
 	for _, r := range recorded {
@@ -202,31 +211,41 @@ func planInstances(recorded []row, observed []holdfast.Observation, now time.Tim
 	}
 	seenAt := make(map[holdfast.InstanceID]bool, len(observed))
 	var unwanted []holdfast.Level
+	var behind []holdfast.Observation
 	for _, seen := range observed {
 		seenAt[seen.Instance] = true
 		r, known := byInstance[seen.Instance]
 		gone := seen.State == holdfast.InstanceExited || seen.State == holdfast.InstanceAbsent
 		switch {
 		case !known && seen.State != holdfast.InstanceAbsent && oldEnough(seen.Instance, now):
-			unwanted = append(unwanted, holdfast.Level{Instance: seen.Instance, Incarnation: seen.Incarnation,
-				Generation: seen.Generation + 1, Desired: holdfast.DesiredAbsent, MintedAt: now})
+			level := holdfast.Level{Instance: seen.Instance, Incarnation: seen.Incarnation,
+				Generation: seen.Generation + 1, Desired: holdfast.DesiredAbsent, MintedAt: now}
+			switch born, err := holdfast.BornAt(string(seen.Instance)); {
+			case err == nil && at.Keeps(born):
+				plan.kept = append(plan.kept, seen)
+			case err == nil && at.Forgets(born):
+				plan.levels = append(plan.levels, level)
+			default:
+				unwanted = append(unwanted, level)
+			}
 		case !known:
 		case r.State == holdfast.SandboxDeleted && seen.State != holdfast.InstanceAbsent:
 			plan.levels = append(plan.levels, levelFor(r, seen, holdfast.DesiredAbsent))
 		case r.State == holdfast.SandboxFailed && !gone:
 			plan.levels = append(plan.levels, levelFor(r, seen, holdfast.DesiredExited))
+		case ahead(r, seen):
+			behind = append(behind, seen)
 		case resting(r) && gone && seen.Incarnation == r.Incarnation:
 			plan.ended = append(plan.ended, seen)
 		}
 	}
+	var gone []holdfast.Observation
 	for _, r := range recorded {
 		if !seenAt[r.Instance] && resting(r) && now.Sub(r.UpdatedAt) > time.Minute {
-			plan.ended = append(plan.ended, holdfast.Observation{Instance: r.Instance, Incarnation: r.Incarnation})
+			gone = append(gone, holdfast.Observation{Instance: r.Instance, Incarnation: r.Incarnation})
 		}
 	}
-	if plan.alarm = reconcile.Guard(len(observed), len(unwanted)); plan.alarm == nil {
-		plan.levels = append(plan.levels, unwanted...)
-	}
+	plan.guard(gone, unwanted, behind, at, [2]int{len(recorded), len(observed)})
 	return plan
 }
 
@@ -252,6 +271,8 @@ func oldEnough(id holdfast.InstanceID, now time.Time) bool {
 func (s *Service) confirmEnded(ctx context.Context, was holdfast.Observation) error {
 	seen, err := s.config.Fleet.GetInstance(ctx, was.Instance)
 	switch {
+	case holdfast.CodeOf(err) == holdfast.NotFound && !s.missing.confirmed(was.Instance, s.config.Clock(), s.missingFor()):
+		return reconcile.ErrSkipped
 	case holdfast.CodeOf(err) == holdfast.NotFound:
 		seen = holdfast.Observation{Instance: was.Instance, Incarnation: was.Incarnation, State: holdfast.InstanceAbsent,
 			Failure: &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "the fleet does not know the instance"}}

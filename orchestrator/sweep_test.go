@@ -8,6 +8,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // contract: A15, C1
@@ -104,7 +105,7 @@ func TestC4_PlanInstancesBothWays(t *testing.T) {
 		[]row{sandbox(holdfast.SandboxReady, fine), sandbox(holdfast.SandboxReady, exited), sandbox(holdfast.SandboxSuspended, missing),
 			sandbox(holdfast.SandboxDeleted, deleted), sandbox(holdfast.SandboxFailed, failed)},
 		[]holdfast.Observation{seen(fine, holdfast.InstanceRunning), seen(exited, holdfast.InstanceExited), seen(deleted, holdfast.InstanceRunning),
-			seen(failed, holdfast.InstanceRunning), seen(orphan, holdfast.InstanceRunning), seen(young, holdfast.InstanceRunning)}, now)
+			seen(failed, holdfast.InstanceRunning), seen(orphan, holdfast.InstanceRunning), seen(young, holdfast.InstanceRunning)}, lineage.Lineage{}, now)
 	if len(plan.ended) != 2 || plan.ended[0].Instance != exited || plan.ended[1].Instance != missing {
 		t.Fatalf("ended: %+v", plan.ended)
 	}
@@ -127,7 +128,7 @@ func TestT52_AnEmptyDatabaseDestroysNothing(t *testing.T) {
 	for range 20 {
 		observed = append(observed, holdfast.Observation{Instance: holdfast.InstanceID(ids.New("in")), Incarnation: 1, State: holdfast.InstanceRunning})
 	}
-	plan := planInstances(nil, observed, time.Now())
+	plan := planInstances(nil, observed, lineage.Lineage{}, time.Now())
 	if len(plan.levels) != 0 || plan.alarm == nil {
 		t.Fatalf("%d levels, alarm %v", len(plan.levels), plan.alarm)
 	}

@@ -31,6 +31,9 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	if err != nil {
 		return err
 	}
+	if err := s.fleet.Join(ctx); err != nil {
+		return err
+	}
 	s.loops.Go(func() { s.fleet.Run(loopCtx) })
 	handler := rpcfleet.Handler(s.fleet, s.key, rpcfleet.Options{Log: s.config.Logger})
 	for _, path := range []string{"/fleet/", "/deliveries/hosts/", "/heartbeat"} {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,12 +41,6 @@ func (c Config) clusterKey() (hop.ClusterKey, error) {
 		return nil, fmt.Errorf("write the cluster key: %w", err)
 	}
 	return hop.ClusterKey(key), nil
-}
-
-// clusterID names the cluster without telling its key.
-func clusterID(key hop.ClusterKey) string {
-	sum := sha256.Sum256(append([]byte("holdfast cluster id v1\x00"), key...))
-	return "cl-" + hex.EncodeToString(sum[:8])
 }
 
 // adminKey reads the admin's API key, or makes it at the first start; fresh says

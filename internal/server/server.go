@@ -25,7 +25,7 @@ import (
 type Server struct {
 	config   Config
 	key      hop.ClusterKey
-	cluster  string
+	cluster  string // whose the orchestrator's database is; "" where that role is elsewhere
 	hops     *hops
 	adminKey string
 	freshKey bool
@@ -98,7 +98,6 @@ func (s *Server) open() error {
 	if s.key, err = s.config.clusterKey(); err != nil {
 		return err
 	}
-	s.cluster = clusterID(s.key)
 	s.hops = newHops(s.config.Faults)
 	s.onClose("connections between the parties", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -135,7 +134,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		return err
 	}
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
-		DB: db, Exclusive: !s.config.shared(), Cluster: s.cluster, ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
+		DB: db, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
 		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, Logger: s.config.Logger.With("party", "orchestrator"),
 	})
@@ -143,6 +142,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		return err
 	}
 	s.onClose("orchestrator", s.orchestrator.Close)
+	s.cluster = s.orchestrator.Cluster()
 	s.loops.Go(func() {
 		if err := s.orchestrator.Run(loopCtx); err != nil {
 			s.config.Logger.Error("the orchestrator's sweeps ended", "error", err)
