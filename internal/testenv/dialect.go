@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"flag"
 	"os"
 	"os/exec"
 	"strings"
@@ -68,6 +69,9 @@ func OnPostgres(t *testing.T) {
 			args := []string{"-test.run", "^" + name + "$", "-test.v"}
 			if testing.Short() {
 				args = append(args, "-test.short")
+			}
+			if flag.Lookup("rapid.checks") != nil { // long searches are SQLite's, which is faster
+				args = append(args, "-rapid.checks=20")
 			}
 			cmd := exec.CommandContext(t.Context(), exe, args...)
 			cmd.Env = append(os.Environ(), dialectVariable+"="+database)
