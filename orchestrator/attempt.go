@@ -68,6 +68,9 @@ func (s *Service) act(ctx context.Context, b begun) (row, error) {
 		j := judge(level, seen, err)
 		switch j.outcome {
 		case outcomeReached:
+			if seen.HostURL != "" { // the first call to its guest need not ask where it is
+				s.hosts.put(b.row.ref(), seen.HostURL)
+			}
 			return s.finish(ctx, b, seen)
 		case outcomeEnded:
 			return row{}, s.end(ctx, b, j.failure)
