@@ -109,16 +109,30 @@ func TestA11_ALifetimeEndsBySuspensionThenItsRetentionByDeletion(t *testing.T) {
 // contract: A11
 func TestA11_AFailedOneGoesAfterItsHour(t *testing.T) {
 	h := newHarness(t)
-	sb := h.mustCreate("r1")
-	h.fleet.set(sb.Instance, holdfast.InstanceExited)
-	h.sweep(SweepInstances)
-	h.sweep(SweepExpiry)
-	if got := h.get(sb.ID); got.State != holdfast.SandboxFailed {
-		t.Fatal(got.State)
+	in := holdfast.CreateSandbox{RequestID: "r1", Environment: "base", TTL: 5 * time.Hour, OnExpiry: holdfast.ExpirySuspend}
+	died, err := h.CreateSandbox(t.Context(), alice, in)
+	if err != nil {
+		t.Fatal(err)
 	}
-	h.overdue(sb.ID)
-	h.sweep(SweepExpiry)
-	h.awaitState(sb.ID, holdfast.SandboxDeleted)
+	h.fleet.set(died.Instance, holdfast.InstanceExited)
+	h.sweep(SweepInstances)
+	h.fleet.script(func(context.Context, holdfast.Level) (holdfast.Observation, error) {
+		return holdfast.Observation{}, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage, "no image")
+	})
+	_, err = h.create("r2")
+	wantError(t, err, holdfast.FailedPrecondition, holdfast.ReasonCreateFailed)
+	h.fleet.script(nil)
+	for _, id := range []holdfast.SandboxID{died.ID, holdfast.SandboxID(holdfast.AsError(err).Resource)} {
+		h.sweep(SweepExpiry)
+		got := h.get(id)
+		if got.State != holdfast.SandboxFailed {
+			t.Fatal(got.State)
+		}
+		around(t, "the end of its record", got.ExpiresAt, holdfast.FailedKept)
+		h.overdue(id)
+		h.sweep(SweepExpiry)
+		h.awaitState(id, holdfast.SandboxDeleted)
+	}
 }
 
 // contract: A11: whatever else is pending, unless an attempt is live.

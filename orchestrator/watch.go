@@ -220,24 +220,30 @@ func (s *Service) number(ctx context.Context, project holdfast.ProjectID) (full 
 		if err != nil {
 			return fmt.Errorf("number changes: %w", err)
 		}
-		last, err := lastNumber(ctx, tx, project, tx.ForUpdate())
-		if err != nil {
-			return err
-		}
-		res, err := tx.ExecContext(ctx, `UPDATE sandbox SET version = $2 WHERE version = 0 AND id IN
-			(SELECT id FROM sandbox WHERE project = $1 AND version = 0 ORDER BY id LIMIT $3)`, string(project), last+1, numberBatch)
-		if err == nil {
-			n, err = res.RowsAffected()
-		}
-		if err == nil && n > 0 {
-			_, err = tx.ExecContext(ctx, `UPDATE sandbox_version SET version = $2 WHERE project = $1`, string(project), last+1)
-		}
-		if err != nil {
-			return fmt.Errorf("number changes: %w", err)
-		}
-		return nil
+		n, err = giveNumber(ctx, tx, project)
+		return err
 	})
 	return n == numberBatch, err
+}
+
+// giveNumber numbers one batch, and returns how many that were.
+func giveNumber(ctx context.Context, tx store.Tx, project holdfast.ProjectID) (n int64, err error) {
+	last, err := lastNumber(ctx, tx, project, tx.ForUpdate())
+	if err != nil {
+		return 0, err
+	}
+	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET version = $2 WHERE version = 0 AND id IN
+		(SELECT id FROM sandbox WHERE project = $1 AND version = 0 ORDER BY id LIMIT $3)`, string(project), last+1, numberBatch)
+	if err == nil {
+		n, err = res.RowsAffected()
+	}
+	if err == nil && n > 0 {
+		_, err = tx.ExecContext(ctx, `UPDATE sandbox_version SET version = $2 WHERE project = $1`, string(project), last+1)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("number changes: %w", err)
+	}
+	return n, nil
 }
 
 // rest waits for a change here, or as long as changes elsewhere may go unseen.

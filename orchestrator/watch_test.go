@@ -146,10 +146,24 @@ func TestA5_AWatchGoesOnAfterAVersionAndMissesNoDeletion(t *testing.T) {
 func TestA5_AWatchTellsWhatIsPendingAndWhy(t *testing.T) {
 	h := newHarness(t)
 	w := h.watch("")
-	sb := h.pendingCreate("r1")
-	w.until(t, sb.ID, func(sb holdfast.Sandbox) bool {
+	var answer error
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		w.until(t, holdfast.SandboxID(l.Spec.Owner), func(sb holdfast.Sandbox) bool { return sb.Operation != nil && sb.Operation.Claim != nil })
+		if answer != nil {
+			return holdfast.Observation{}, answer
+		}
+		return h.fleet.reach(l)
+	})
+	answer = holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "no answer")
+	_, err := h.create("r1")
+	wantError(t, err, holdfast.Unavailable, holdfast.ReasonUnreachable)
+	id := holdfast.SandboxID(holdfast.AsError(err).Resource)
+	w.until(t, id, func(sb holdfast.Sandbox) bool {
 		return sb.Operation != nil && sb.Operation.LastError != nil && sb.Operation.Attempts == 1 && sb.Operation.Claim == nil
 	})
+	answer = nil
+	h.mustCreate("r1")
+	w.until(t, id, in(holdfast.SandboxReady))
 }
 
 // trap T18: a change that commits after a later one is not behind what was seen.
@@ -197,6 +211,43 @@ func TestT18_AChangeThatCommitsLateIsNotSkipped(t *testing.T) {
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// trap T18: what is numbered later has a higher number, whoever numbers it.
+func TestT18_WhoeverNumbersWaitsForWhoeverDoes(t *testing.T) {
+	h := newHarness(t)
+	if !h.locksRows() {
+		t.Log("one writer at a time: nobody overtakes")
+		return
+	}
+	first, second := h.mustCreate("r1"), h.mustCreate("r2")
+	if _, err := h.number(t.Context(), holdfast.ProjectDefault); err != nil {
+		t.Fatal(err)
+	}
+	change := func(id holdfast.SandboxID) {
+		if _, err := h.extend(id, 2*time.Hour); err != nil {
+			t.Error(err)
+		}
+	}
+	change(first.ID)
+	done := make(chan error, 1)
+	err := h.db.Update(t.Context(), func(tx store.Tx) error {
+		if _, err := giveNumber(t.Context(), tx, holdfast.ProjectDefault); err != nil {
+			return err
+		}
+		change(second.ID)
+		go func() {
+			_, err := h.number(t.Context(), holdfast.ProjectDefault)
+			done <- err
+		}()
+		return awaitWaiter(t, tx)
+	})
+	if err := errors.Join(err, <-done); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.count(`SELECT b.version - a.version FROM sandbox a, sandbox b WHERE a.id = $1 AND b.id = $2`, string(first.ID), string(second.ID)); n != 1 {
+		t.Errorf("the second was numbered %d after the first", n)
 	}
 }
 
