@@ -172,8 +172,12 @@ func (d *Driver) Close() error {
 }
 
 // Uninstall removes what Open made on the host: bridge, firewall, control
-// groups, the OCI runtime's state. It refuses while an instance is left.
+// groups, the OCI runtime's state. It refuses while an instance is left, and does
+// nothing before Open.
 func (d *Driver) Uninstall(ctx context.Context) error {
+	if !d.network.plan.Subnet.IsValid() {
+		return nil // never opened: what is there, another driver of the directory made
+	}
 	left, err := d.List(ctx)
 	if err != nil {
 		return fmt.Errorf("runc: uninstall: %w", err)
