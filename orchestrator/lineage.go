@@ -50,6 +50,26 @@ func ahead(r row, seen holdfast.Observation) bool {
 	return resting(r) && (seen.Incarnation > r.Incarnation || seen.Incarnation == r.Incarnation && seen.Generation > r.Generation)
 }
 
+// unknown decides about an instance that no sandbox has: it returns the level that
+// removes it, if nobody has said anything and it is old enough.
+func (p *instancePlan) unknown(seen holdfast.Observation, at lineage.Lineage, now time.Time) []holdfast.Level {
+	born, err := holdfast.BornAt(string(seen.Instance))
+	if err != nil {
+		return nil
+	}
+	level := holdfast.Level{Instance: seen.Instance, Incarnation: seen.Incarnation,
+		Generation: seen.Generation + 1, Desired: holdfast.DesiredAbsent, MintedAt: now}
+	switch {
+	case at.Keeps(born):
+		p.kept = append(p.kept, seen)
+	case at.Forgets(born):
+		p.levels = append(p.levels, level)
+	case now.Sub(born) > holdfast.OrphanGrace:
+		return []holdfast.Level{level}
+	}
+	return nil
+}
+
 // guard takes out of a plan what a wrong, empty or restored database, on either
 // side, would destroy; of is how many were recorded and how many observed.
 func (p *instancePlan) guard(gone []holdfast.Observation, unwanted []holdfast.Level, behind []holdfast.Observation, at lineage.Lineage, of [2]int) {

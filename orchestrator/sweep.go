@@ -217,17 +217,8 @@ func planInstances(recorded []row, observed []holdfast.Observation, at lineage.L
 		r, known := byInstance[seen.Instance]
 		gone := seen.State == holdfast.InstanceExited || seen.State == holdfast.InstanceAbsent
 		switch {
-		case !known && seen.State != holdfast.InstanceAbsent && oldEnough(seen.Instance, now):
-			level := holdfast.Level{Instance: seen.Instance, Incarnation: seen.Incarnation,
-				Generation: seen.Generation + 1, Desired: holdfast.DesiredAbsent, MintedAt: now}
-			switch born, err := holdfast.BornAt(string(seen.Instance)); {
-			case err == nil && at.Keeps(born):
-				plan.kept = append(plan.kept, seen)
-			case err == nil && at.Forgets(born):
-				plan.levels = append(plan.levels, level)
-			default:
-				unwanted = append(unwanted, level)
-			}
+		case !known && seen.State != holdfast.InstanceAbsent:
+			unwanted = append(unwanted, plan.unknown(seen, at, now)...)
 		case !known:
 		case r.State == holdfast.SandboxDeleted && seen.State != holdfast.InstanceAbsent:
 			plan.levels = append(plan.levels, levelFor(r, seen, holdfast.DesiredAbsent))
@@ -258,12 +249,6 @@ func levelFor(r row, seen holdfast.Observation, desired holdfast.Desired) holdfa
 	spec := r.Spec
 	return holdfast.Level{Instance: r.Instance, Incarnation: seen.Incarnation, Generation: max(r.Generation, seen.Generation) + 1,
 		Desired: desired, Spec: &spec, MintedAt: r.MintedAt}
-}
-
-// oldEnough reads an instance's age from its id, which carries its birth.
-func oldEnough(id holdfast.InstanceID, now time.Time) bool {
-	born, err := holdfast.BornAt(string(id))
-	return err == nil && now.Sub(born) > holdfast.OrphanGrace
 }
 
 // confirmEnded asks for the one instance, and makes its sandbox FAILED only on

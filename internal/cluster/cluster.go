@@ -46,6 +46,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// databaseVariable is --database.
+const databaseVariable = "HOLDFAST_DATABASE"
+
 // Cluster is a running deployment.
 type Cluster struct {
 	Postgres      *testenv.Postgres
@@ -110,7 +113,7 @@ func (c *Cluster) layOut() error {
 			c.Hosts = append(c.Hosts, p)
 		}
 		if i < o+f {
-			p.env = []string{"HOLDFAST_DATABASE=" + c.Database} // not on the command line, which everyone on the machine can read
+			p.env = []string{databaseVariable + "=" + c.Database} // not on the command line, which everyone on the machine can read
 		}
 		p.DataDir = filepath.Join(c.config.Directory, p.Name)
 		p.args = append(args, c.config.Flags...)
@@ -206,4 +209,11 @@ func (c *Cluster) Logs() string {
 		fmt.Fprintf(&out, "== %s\n%s\n", p.Name, p.Log())
 	}
 	return out.String()
+}
+
+// Use gives orchestrators and fleets another database, from their next start on.
+func (c *Cluster) Use(database string) {
+	for _, p := range slices.Concat(c.Orchestrators, c.Fleets) {
+		p.env = []string{databaseVariable + "=" + database}
+	}
 }

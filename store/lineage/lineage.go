@@ -77,12 +77,12 @@ func Follow(ctx context.Context, tx store.Tx, cluster string, epoch int64) (Line
 	return Read(ctx, tx)
 }
 
-// Recover records that the database was restored: its epoch becomes the given
-// one, or one more than it has, whichever is higher.
+// Recover records that the database was restored, and raises its epoch to the
+// given one if that is higher.
 func Recover(ctx context.Context, tx store.Tx, now time.Time, epoch int64) (Lineage, error) {
 	return record(ctx, tx, `INSERT INTO lineage (single, cluster, epoch, recovered_at, forgotten_at) VALUES (1, '', $1, $2, 0)
 		ON CONFLICT (single) DO UPDATE SET recovered_at = excluded.recovered_at,
-			epoch = CASE WHEN lineage.epoch < excluded.epoch THEN excluded.epoch ELSE lineage.epoch + 1 END`, epoch, store.Micros(now))
+			epoch = CASE WHEN lineage.epoch < excluded.epoch THEN excluded.epoch ELSE lineage.epoch END`, epoch, store.Micros(now))
 }
 
 // Forget records a person's word that whatever is older than now and not recorded
