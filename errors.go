@@ -53,6 +53,8 @@ const (
 	ReasonNoCapacity       Reason = "NO_CAPACITY"        // no host has room; the operation stays pending
 	ReasonPreparing        Reason = "PREPARING"          // the image is being prepared; the operation stays pending
 	ReasonHostUnreachable  Reason = "HOST_UNREACHABLE"   // the host does not answer; its state is not known
+	ReasonHostDraining     Reason = "HOST_DRAINING"      // its host is being drained; it is made anew elsewhere
+	ReasonHostTwin         Reason = "HOST_TWIN"          // another agent serves under this host's id
 	ReasonUnreachable      Reason = "UNREACHABLE"        // a party did not answer
 	ReasonDraining         Reason = "DRAINING"           // this server is shutting down
 	ReasonStaleGeneration  Reason = "STALE_GENERATION"   // a level lower than one seen; see detail "seen"

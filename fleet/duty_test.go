@@ -189,6 +189,16 @@ func TestAnInstanceMovesOffADrainingHostAsANewIncarnation(t *testing.T) {
 	w.say(m, holdfast.HostDraining, false)
 	again := w.level(id, 2, holdfast.DesiredRunning)
 	again.Incarnation = 2
+	m.do(func() { m.slow = true }) // what is stopped takes its time
+	other.do(func() {
+		other.onEnsure = func(l holdfast.Level) {
+			m.do(func() {
+				if o := m.seen[id]; l.Incarnation == 2 && o.State != holdfast.InstanceStopping {
+					t.Errorf("the new incarnation begins, and the old one is %s: it was not told to end", o.State)
+				}
+			})
+		}
+	})
 	if o := w.ensure(again); o.Host != other.id {
 		t.Fatalf("placed on %s", o.Host)
 	}
@@ -196,6 +206,7 @@ func TestAnInstanceMovesOffADrainingHostAsANewIncarnation(t *testing.T) {
 	if d := w.known(m).Duty; d != holdfast.HostDraining {
 		t.Errorf("it is %s while the old incarnation is there", d)
 	}
+	m.do(func() { m.slow = false })
 	check(t, w.sweep(SweepInstances)) // ends the leftover
 	check(t, w.sweep(SweepDraining))
 	if h := w.known(m); h.Duty != holdfast.HostCordoned || h.Used != (holdfast.Capacity{}) {

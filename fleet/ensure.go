@@ -33,6 +33,7 @@ func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (hol
 	if !r.call {
 		return r.next.observation(), nil
 	}
+	s.endFirst(ctx, r)
 	if r.next.hostGone {
 		return s.endOnGoneHost(ctx, r.next.id)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -17,6 +18,7 @@ type leftover struct {
 	host       holdfast.HostID
 	hostURL    string
 	placedAt   time.Time
+	wait       time.Duration // for its end
 }
 
 // insertLeftover keeps the reservation of an incarnation that another replaces.
@@ -84,13 +86,33 @@ func queryLeftovers(ctx context.Context, tx store.Tx, host holdfast.HostID) (out
 	return out, rows.Err()
 }
 
+// endFirst ends the incarnation that another replaces before that one begins, as
+// far as its host does so at once; otherwise the sweep does. One host for both
+// orders them itself.
+func (s *Service) endFirst(ctx context.Context, r ruling) {
+	if r.left == nil || r.left.hostHealth != holdfast.HostReady || r.left.host == r.next.host {
+		return
+	}
+	err := s.clearLeftover(ctx, leftover{
+		ref: holdfast.InstanceRef{Instance: r.left.id, Incarnation: r.left.incarnation}, generation: r.next.generation,
+		host: r.left.host, hostURL: r.left.hostURL, placedAt: r.left.placedAt, wait: endWait,
+	})
+	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelInfo, "a superseded incarnation is not ended yet; the sweep goes on", slog.String("instance", string(r.left.id)),
+			slog.String("host", string(r.left.host)), slog.Any("error", err))
+	}
+}
+
+// endWait is how long a new incarnation waits for the old one's end.
+const endWait = 3 * time.Second
+
 // clearLeftover ends a superseded incarnation on its host. That is no orphan to
 // wait for: the orchestrator raised the incarnation.
 func (s *Service) clearLeftover(ctx context.Context, l leftover) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
 	defer cancel()
 	seen, err := s.order(ctx, l.hostURL, holdfast.Level{Instance: l.ref.Instance, Incarnation: l.ref.Incarnation, Generation: l.generation,
-		Desired: holdfast.DesiredAbsent, PlacedAt: l.placedAt})
+		Desired: holdfast.DesiredAbsent, PlacedAt: l.placedAt, Wait: l.wait})
 	switch {
 	case holdfast.ReasonOf(err) == holdfast.ReasonStaleIncarnation:
 		// The host has a newer one, and takes none before the older is gone.

@@ -124,11 +124,23 @@ func guestCall[T any](s *Service, ctx context.Context, at guestAddress, call fun
 	out, err := call(g)
 	if holdfast.ReasonOf(err) == holdfast.ReasonUnreachable {
 		s.hosts.drop(r.ref())
+		err = hostSilent(err)
 	}
 	if err != nil {
 		return out, holdfast.AsError(err).On(string(at.sandbox))
 	}
 	return out, nil
+}
+
+// hostSilent says that it was the guest's host that did not answer, where it was:
+// an error that came from there has no cause any more.
+func hostSilent(err error) error {
+	own := holdfast.AsError(err)
+	if own.Code != holdfast.Unavailable || own.Unwrap() == nil {
+		return err
+	}
+	return holdfast.E(holdfast.Unavailable, holdfast.ReasonHostUnreachable, "its host does not answer; what was asked may have happened").
+		Retry(time.Second).Because(err)
 }
 
 // guestAddress is who wants to reach which guest, and in which states that works.

@@ -30,6 +30,9 @@ const kindSandbox = "sandbox"
 type Config struct {
 	DB    store.DB
 	Fleet holdfast.FleetService
+	// Operators is the fleet as its operators see it: which hosts do not answer. nil:
+	// that is not shown.
+	Operators holdfast.OperatorService
 	// Guest reaches the guest of one boot through the agent of its host (H11).
 	Guest func(hostURL string, ref holdfast.InstanceRef) holdfast.Guest
 	// Image gives the image reference of an environment's name, or an error that
@@ -94,6 +97,7 @@ type Service struct {
 	runner  *operation.Runner
 	sweeps  *reconcile.Runner
 	hosts   *hostCache
+	reach   reach
 	done    *bell
 	changes *gong // rung after every transaction
 	lineage atomic.Pointer[lineage.Lineage]
@@ -131,7 +135,11 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		config: config,
 		runner: operation.NewRunner(operation.RunnerConfig{Clock: config.Clock, Logger: config.Logger}),
 		hosts:  newHostCache(),
+		reach:  reach{clock: config.Clock, log: config.Logger},
 		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
+	}
+	if config.Operators != nil {
+		s.reach.ask = config.Operators.FindInstances
 	}
 	err := s.descend(ctx)
 	if err != nil {

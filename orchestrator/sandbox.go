@@ -222,6 +222,7 @@ func (s *Service) GetSandbox(ctx context.Context, caller holdfast.Caller, id hol
 	if err != nil {
 		return holdfast.Sandbox{}, err
 	}
+	s.refreshReach(ctx)
 	return s.show(r, op), nil
 }
 
@@ -260,6 +261,7 @@ func (s *Service) ListSandboxes(ctx context.Context, caller holdfast.Caller, in 
 		return holdfast.SandboxPage{}, err
 	}
 	where, args, size := listWhere(caller, in)
+	s.refreshReach(ctx)
 	var page holdfast.SandboxPage
 	err := s.view(ctx, "list sandboxes", func(tx store.Tx, _ time.Time) error {
 		page = holdfast.SandboxPage{}

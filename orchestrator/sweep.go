@@ -159,6 +159,9 @@ func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]
 	for _, seen := range plan.ended {
 		items = append(items, reconcile.Item{Key: string(seen.Instance), Act: func(ctx context.Context) error { return s.confirmEnded(ctx, seen) }})
 	}
+	for _, id := range plan.moves {
+		items = append(items, reconcile.Item{Key: string(id), Act: func(ctx context.Context) error { return s.move(ctx, id) }})
+	}
 	for _, level := range plan.levels {
 		level.Cluster, level.Epoch = at.Cluster, at.Epoch
 		items = append(items, reconcile.Item{Key: string(level.Instance), Act: func(ctx context.Context) error {
@@ -195,6 +198,7 @@ func (s *Service) addDeleted(ctx context.Context, tx store.Tx, page holdfast.Ins
 type instancePlan struct {
 	ended  []holdfast.Observation // READY or SUSPENDED, and the fleet says that the instance ended
 	levels []holdfast.Level       // what is there and should not be
+	moves  []holdfast.InstanceID  // on a host that is lost or drained, to be booted anew elsewhere
 	alarm  error                  // what was left out, because it was unusually much or this database cannot know
 	kept   []holdfast.Observation // unknown, and older than the recovery of this database: a person decides
 	behind []holdfast.Observation // the fleet has seen more than is recorded, which a recovered database takes up
@@ -228,6 +232,8 @@ func planInstances(recorded []row, observed []holdfast.Observation, at lineage.L
 			behind = append(behind, seen)
 		case resting(r) && gone && seen.Incarnation == r.Incarnation:
 			plan.ended = append(plan.ended, seen)
+		case leaving(r, seen) != nil:
+			plan.moves = append(plan.moves, seen.Instance)
 		}
 	}
 	var gone []holdfast.Observation

@@ -12,6 +12,7 @@ import (
 // show is a sandbox as its callers see it, with what is pending (contract: A5).
 func (s *Service) show(r row, pending *operation.Operation) holdfast.Sandbox {
 	out := r.Sandbox
+	out.HostUnreachable = s.unreachable(r)
 	if pending != nil && pending.State == operation.StatePending {
 		op := showOperation(*pending, s.config.Clock(), r.DeleteWanted)
 		out.Operation = &op

@@ -44,7 +44,7 @@ func describe(s holdfast.Sandbox) [][]string {
 		{"Project", dash(string(s.Project))},
 		{"Creator", dash(s.Creator)},
 		{"Environment", dash(s.Environment)},
-		{"State", string(s.State)},
+		{"State", shownState(s)},
 		{"Generation", fmt.Sprint(s.Generation)},
 		{"Incarnation", fmt.Sprint(s.Incarnation)},
 		{"Resources", fmt.Sprintf("cpu %dm, memory %d MiB, pids %d", s.Resources.CPUMillis, s.Resources.MemoryBytes>>20, s.Resources.PIDs)},

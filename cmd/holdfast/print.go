@@ -76,9 +76,17 @@ func (a *app) sandboxes(page holdfast.SandboxPage) error {
 	}
 	rows := make([][]string, len(page.Sandboxes))
 	for i, s := range page.Sandboxes {
-		rows[i] = []string{string(s.ID), dash(s.Name), dash(s.Environment), string(s.State), pending(s.Operation), ago(s.CreatedAt), expires(s)}
+		rows[i] = []string{string(s.ID), dash(s.Name), dash(s.Environment), shownState(s), pending(s.Operation), ago(s.CreatedAt), expires(s)}
 	}
 	return a.table("ID NAME ENVIRONMENT STATE PENDING CREATED EXPIRES", rows)
+}
+
+// shownState is the state, with a word where it is only what was last known.
+func shownState(s holdfast.Sandbox) string {
+	if s.HostUnreachable {
+		return string(s.State) + " (host unreachable)"
+	}
+	return string(s.State)
 }
 
 // pending says what is under way: the kind, and what it waits for.
