@@ -35,6 +35,7 @@ type Capacity struct {
 // contract: B6, D3).
 type Heartbeat struct {
 	Host     HostID    `json:"host"`
+	Life     string    `json:"life,omitempty"` // of the agent's process, unlike any other's
 	Cluster  string    `json:"cluster"`
 	Name     string    `json:"name"`
 	URL      string    `json:"url"`
@@ -44,6 +45,12 @@ type Heartbeat struct {
 	Images   []string  `json:"images,omitempty"` // that it holds, at most MaxHostImages
 	Sequence int64     `json:"sequence"`         // rises over restarts; an older one changes nothing
 	At       time.Time `json:"at"`
+}
+
+// HostIdentity is who answers at a host's URL.
+type HostIdentity struct {
+	Host HostID `json:"host"`
+	Life string `json:"life"` // of the agent's process
 }
 
 // Limits of what is said of a host.

@@ -67,6 +67,7 @@ type Observation struct {
 	HostHealth  HostHealth    `json:"host_health,omitempty"` // the fleet's word; "" from a host
 	HostDuty    HostDuty      `json:"host_duty,omitempty"`   // the operators' word; DRAINING: it should move, where its owner can be made anew
 	BootID      string        `json:"boot_id,omitempty"`     // of the host
+	Life        string        `json:"life,omitempty"`        // of the agent that says so; "" from the fleet
 	At          time.Time     `json:"at"`                    // when it was seen
 	Stale       bool          `json:"stale,omitempty"`       // the authority could not be asked (contract: D2)
 	Owner       string        `json:"owner,omitempty"`
@@ -116,6 +117,8 @@ type HostService interface {
 	// GetInstance answers NOT_FOUND for what was never seen, ABSENT for a tombstone.
 	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
 	ListInstances(ctx context.Context) ([]Observation, error)
+	// Identity says who answers.
+	Identity(ctx context.Context) (HostIdentity, error)
 	// Audit is this host's part of the audit (contract: F1).
 	Audit(ctx context.Context) (PartyAudit, error)
 }

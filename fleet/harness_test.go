@@ -54,6 +54,7 @@ type machine struct {
 	seen     map[holdfast.InstanceID]holdfast.Observation
 	boots    map[holdfast.InstanceRef]int
 	levels   []holdfast.Level
+	life     string // "": it says none
 	gets     int
 	lists    int
 	onEnsure func(holdfast.Level) // before it is taken, without the lock
@@ -161,6 +162,15 @@ func (m *machine) ListInstances(context.Context) ([]holdfast.Observation, error)
 	}
 	slices.SortFunc(out, func(a, b holdfast.Observation) int { return cmp.Compare(a.Instance, b.Instance) })
 	return out, nil
+}
+
+func (m *machine) Identity(context.Context) (holdfast.HostIdentity, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return holdfast.HostIdentity{}, errSilent
+	}
+	return holdfast.HostIdentity{Host: m.id, Life: m.life}, nil
 }
 
 func (m *machine) do(fn func()) {
@@ -277,7 +287,7 @@ func (w *world) beat(m *machine, sequence, n int64) {
 }
 
 func (w *world) heartbeat(m *machine, sequence, n int64) holdfast.Heartbeat {
-	return holdfast.Heartbeat{Host: m.id, Cluster: cluster, Name: "h", URL: "http://" + string(m.id), Runtime: "simulated",
+	return holdfast.Heartbeat{Host: m.id, Life: m.life, Cluster: cluster, Name: "h", URL: "http://" + string(m.id), Runtime: "simulated",
 		BootID: "boot-1", Capacity: small(n), Sequence: sequence, At: w.clock.Now()}
 }
 

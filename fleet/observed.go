@@ -64,6 +64,11 @@ func takeDelivery(ctx context.Context, tx store.Tx, d delivery.Received, seen ho
 		// The error rolls the record back, or the retry would be taken for a repeat.
 		return change{}, fmt.Errorf("incarnation %d of %s: %w", seen.Incarnation, seen.Instance, delivery.ErrNotYet)
 	}
+	if seen.Life != "" && cur.hostLife != "" && seen.Life != cur.hostLife && seen.Host == cur.host {
+		// Of a new agent that has not been heard yet, or of another machine with the
+		// host's directory: which of the two, its heartbeat decides.
+		return change{}, fmt.Errorf("this agent of %s has not been heard yet: %w", seen.Host, delivery.ErrNotYet)
+	}
 	c := fold(cur, seen, delivered, now)
 	outcome := applied
 	switch {

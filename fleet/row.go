@@ -47,6 +47,7 @@ type row struct {
 	hostHealth holdfast.HostHealth
 	hostDuty   holdfast.HostDuty
 	hostGone   bool // given up: by time, or by its retirement
+	hostLife   string
 }
 
 // final reports whether nothing can follow but ABSENT.
@@ -118,7 +119,8 @@ const selectInstance = `SELECT ` + instanceColumns + `,
 	COALESCE((SELECT h.url FROM host h WHERE h.id = instance.host), ''),
 	COALESCE((SELECT h.health FROM host h WHERE h.id = instance.host), ''),
 	COALESCE((SELECT h.duty FROM host h WHERE h.id = instance.host), ''),
-	COALESCE((SELECT h.gone_at FROM host h WHERE h.id = instance.host), 0) FROM instance `
+	COALESCE((SELECT h.gone_at FROM host h WHERE h.id = instance.host), 0),
+	COALESCE((SELECT h.life FROM host h WHERE h.id = instance.host), '') FROM instance `
 
 func scanInstance(scan func(...any) error) (row, error) {
 	var r row
@@ -128,7 +130,7 @@ func scanInstance(scan func(...any) error) (row, error) {
 	err := scan(&r.id, &r.incarnation, &r.generation, &r.revision, &r.desired, &spec, &r.specHash, &r.owner,
 		&r.host, &held, &r.cpu, &r.memory, &r.state, &r.known, &r.observed, &settled,
 		&failure, &r.progress, &ports, &r.address, &r.bootID,
-		&at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &r.hostURL, &r.hostHealth, &r.hostDuty, &gone)
+		&at[0], &at[1], &at[2], &at[3], &at[4], &at[5], &at[6], &r.hostURL, &r.hostHealth, &r.hostDuty, &gone, &r.hostLife)
 	if err != nil {
 		return row{}, err
 	}

@@ -26,6 +26,7 @@ type Agent struct {
 	log          *slog.Logger
 	who          identity     // but for whom it obeys
 	obeys        atomic.Value // of allegiance
+	lifeID       string       // of this process, unlike any other's
 	bootID       string
 	lock         *os.File
 	places       places
@@ -99,7 +100,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	}
 	life, end := context.WithCancel(context.Background())
 	a := &Agent{
-		config: config, log: config.Logger.With("host", who.ID), who: who, bootID: bootID, lock: lock,
+		config: config, log: config.Logger.With("host", who.ID), who: who, lifeID: ids.New("hl"), bootID: bootID, lock: lock,
 		places:       places{root: filepath.Join(config.Directory, "instances")},
 		capabilities: config.Driver.Capabilities(),
 		images:       &preparations{images: config.Images, base: life, running: map[string]*preparation{}},
@@ -129,12 +130,18 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	return a, nil
 }
 
+// Identity says who answers here (H3).
+func (a *Agent) Identity(context.Context) (holdfast.HostIdentity, error) {
+	return holdfast.HostIdentity{Host: a.who.ID, Life: a.lifeID}, nil
+}
+
 // ID is the host's, the same over restarts.
 func (a *Agent) ID() holdfast.HostID { return a.who.ID }
 
 // Start readies the runtime, finds the instances of an earlier run again
 // (contract: C6), and begins to take levels, serve guests and beat. It returns
-// once levels are taken; everything runs until Close.
+// once levels are taken and the fleet has heard of it, or does not answer;
+// everything runs until Close. It fails where another agent is this host already.
 func (a *Agent) Start(ctx context.Context) error {
 	if !a.started.CompareAndSwap(false, true) {
 		return errors.New("hostagent: started before")
@@ -150,9 +157,12 @@ func (a *Agent) Start(ctx context.Context) error {
 	if err := a.serve(listener); err != nil {
 		return err
 	}
+	a.open.Store(true)
+	if err := a.introduce(ctx); err != nil {
+		return fmt.Errorf("hostagent: %w", err)
+	}
 	a.spawn(func() { a.sweeps.Run(a.life) })
 	a.spawn(a.beat)
-	a.open.Store(true)
 	return nil
 }
 

@@ -24,6 +24,12 @@ type Images interface {
 	Ensure(ctx context.Context, ref string, progress func(string)) (rootFS string, err error)
 }
 
+// HeldImages is implemented by Images that can say which references are ready, so
+// that the fleet prefers this host for them.
+type HeldImages interface {
+	Held() ([]string, error)
+}
+
 // FleetLink is how a host reaches the fleet: facts as signed deliveries, and
 // heartbeats (H7). An empty URL sends nothing.
 type FleetLink struct {

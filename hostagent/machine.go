@@ -141,7 +141,7 @@ func (a *Agent) observed(r record) holdfast.Observation {
 	o := holdfast.Observation{
 		Instance: r.Ref.Instance, Incarnation: r.Ref.Incarnation, Generation: r.Generation,
 		State: r.state(), Desired: r.Desired, Failure: r.Failure, Ports: r.Ports, Address: r.Address,
-		Host: a.who.ID, HostURL: a.config.URL, BootID: a.bootID, At: a.config.Clock(),
+		Host: a.who.ID, HostURL: a.config.URL, BootID: a.bootID, Life: a.lifeID, At: a.config.Clock(),
 	}
 	if r.Spec != nil {
 		o.Owner = r.Spec.Owner

@@ -21,6 +21,10 @@ const (
 	reportsAtOnce = 16
 	// beatTimeout bounds one heartbeat.
 	beatTimeout = 5 * time.Second
+	// introduceWait bounds how long a start waits to be heard by the fleet.
+	introduceWait = time.Second
+	// maxAnswer bounds what is read of the fleet's answer to one, in bytes.
+	maxAnswer = 8 << 10
 )
 
 // awaited leaves it to the answer of a waiting call to tell the fleet what is
@@ -104,23 +108,59 @@ func (a *Agent) beat() {
 	if a.config.Fleet.URL == "" {
 		return
 	}
-	for number := int64(sequenceStart); ; number++ {
-		err := a.beatOnce(a.life, number)
-		if err != nil && a.life.Err() == nil {
-			a.log.Warn("a heartbeat did not reach the fleet", "error", err)
-		}
+	for number := int64(sequenceStart + 1); ; number++ {
 		every := a.config.Timing.Heartbeat
 		spread := time.Duration((rand.Float64() - 0.5) * 0.2 * float64(every)) // hosts that started together drift apart (trap T23)
 		if !rest(a.life, every+spread) {
 			return
 		}
+		err := a.beatOnce(a.life, number)
+		switch {
+		case err == nil || a.life.Err() != nil:
+		case holdfast.ReasonOf(err) == holdfast.ReasonHostTwin:
+			a.log.Error("the fleet refuses this host: it gets no work, and what it runs is nobody's", "error", err)
+		default:
+			a.log.Warn("a heartbeat did not reach the fleet", "error", err)
+		}
 	}
+}
+
+// introduce is the first heartbeat. A fleet that is not there, or is not this
+// cluster's, hears a later one; that this host is a copy of another is an error.
+func (a *Agent) introduce(ctx context.Context) error {
+	if a.config.Fleet.URL == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, introduceWait)
+	defer cancel()
+	err := a.beatOnce(ctx, sequenceStart)
+	if holdfast.ReasonOf(err) == holdfast.ReasonHostTwin {
+		return fmt.Errorf("the fleet refuses this host: %w", err)
+	}
+	if err != nil {
+		a.log.Warn("a heartbeat did not reach the fleet", "error", err)
+	}
+	return nil
+}
+
+// held are the images that are ready here.
+func (a *Agent) held() []string {
+	images, ok := a.config.Images.(HeldImages)
+	if !ok {
+		return nil
+	}
+	refs, err := images.Held()
+	if err != nil {
+		a.log.Warn("which images are ready is not known", "error", err)
+		return nil
+	}
+	return refs[:min(len(refs), holdfast.MaxHostImages)]
 }
 
 func (a *Agent) beatOnce(ctx context.Context, number int64) (err error) {
 	body, err := json.Marshal(holdfast.Heartbeat{
-		Host: a.who.ID, Cluster: a.allegiance().cluster, Name: a.config.Name, URL: a.config.URL,
-		Runtime: a.capabilities.Name, BootID: a.bootID, Capacity: a.config.Capacity,
+		Host: a.who.ID, Life: a.lifeID, Cluster: a.allegiance().cluster, Name: a.config.Name, URL: a.config.URL,
+		Runtime: a.capabilities.Name, BootID: a.bootID, Capacity: a.config.Capacity, Images: a.held(),
 		Sequence: a.who.Runs*sequenceStride + number, At: a.config.Clock(),
 	})
 	if err != nil {
@@ -141,11 +181,15 @@ func (a *Agent) beatOnce(ctx context.Context, number int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, res.Body.Close()) }()
-	words, err := io.ReadAll(io.LimitReader(res.Body, 512))
+	words, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if res.StatusCode >= 300 {
+		var refusal holdfast.Error
+		if json.Unmarshal(words, &refusal) == nil && refusal.Code != "" {
+			return &refusal
+		}
 		return fmt.Errorf("the fleet answered %s: %s", res.Status, words)
 	}
 	return nil

@@ -163,7 +163,7 @@ func (e echo) FindInstances(_ context.Context, in holdfast.FindInstances) (holdf
 func shownInstances() holdfast.InstancePage {
 	page := filled[holdfast.InstancePage]()
 	o := &page.Instances[0]
-	o.Ports, o.Address, o.HostURL, o.HostHealth, o.HostDuty, o.BootID = nil, "", "", "", "", ""
+	o.Ports, o.Address, o.HostURL, o.HostHealth, o.HostDuty, o.BootID, o.Life = nil, "", "", "", "", "", ""
 	return page
 }
 

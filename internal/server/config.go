@@ -5,6 +5,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,8 +53,11 @@ type Config struct {
 	MaxTTL          time.Duration // of a sandbox's lifetime; default 24 h
 	Retention       time.Duration // of a suspended sandbox; default 7 days
 	SweepEvery      time.Duration // zero: each sweep's own period
-	DrainFor        time.Duration // how long a stop waits for running attempts; default 30 s
-	Logger          *slog.Logger
+	// A host's silence: until it is suspected, until it is lost, until its instances
+	// are given up. Defaults: 15 s, 5 min, 30 min.
+	HostSuspectAfter, HostLostAfter, HostLossAfter time.Duration
+	DrainFor                                       time.Duration // how long a stop waits for running attempts; default 30 s
+	Logger                                         *slog.Logger
 	// Faults decorates every hop between the parties, for tests and demos.
 	Faults transport.Plan
 }
@@ -106,6 +110,9 @@ func (c Config) check() error {
 	if c.MaxTTL < 0 || c.MaxTTL > holdfast.LongestTTL {
 		return fmt.Errorf("--max-ttl is %s; it must be at most %s", c.MaxTTL, holdfast.LongestTTL)
 	}
+	if err := c.checkSilence(); err != nil {
+		return err
+	}
 	if !c.has(Fleet) && (c.has(Orchestrator) || c.has(Host)) && c.FleetURL == "" {
 		return errors.New("the fleet is not one of this process's roles: say where it is with --fleet-url")
 	}
@@ -118,6 +125,17 @@ func (c Config) check() error {
 		}
 	}
 	return checkURL("--advertise-url", c.AdvertiseURL)
+}
+
+// checkSilence holds the three times of a host's silence in their order.
+func (c Config) checkSilence() error {
+	suspect, lost, loss := cmp.Or(c.HostSuspectAfter, holdfast.HostSuspectAfter), cmp.Or(c.HostLostAfter, holdfast.HostLostAfter),
+		cmp.Or(c.HostLossAfter, holdfast.HostLossAfter)
+	if suspect <= 0 || lost <= suspect || loss <= lost {
+		return fmt.Errorf("a silent host is suspected, then lost, then given up: --host-suspect-after %s, --host-lost-after %s and --host-loss-after %s must rise in that order",
+			suspect, lost, loss)
+	}
+	return nil
 }
 
 func checkURL(flag, text string) error {

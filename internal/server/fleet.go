@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/fleet"
@@ -26,7 +27,8 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 			return rpchost.Dial(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: s.key.Token(hop.Fleet, hop.HostAgent)})
 		},
 		SendUp: fleet.Upward(s.hops.client, up, s.key.Secret(hop.Fleet), nil),
-		Limits: fleet.Limits{SweepEvery: s.config.SweepEvery},
+		Limits: fleet.Limits{SweepEvery: s.config.SweepEvery, HealthEvery: s.config.healthEvery(), SuspectAfter: s.config.HostSuspectAfter,
+			LostAfter: s.config.HostLostAfter, LossAfter: s.config.HostLossAfter},
 	})
 	if err != nil {
 		return err
@@ -41,6 +43,15 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	}
 	s.hops.memory.Handle("fleet"+memorySuffix, handler)
 	return nil
+}
+
+// healthEvery is how often the fleet looks for silent hosts and those that are
+// back: its own period, unless all sweeps have a shorter one. Zero: its own.
+func (c Config) healthEvery() time.Duration {
+	if c.SweepEvery > 0 {
+		return min(c.SweepEvery, 5*time.Second)
+	}
+	return 0
 }
 
 func (s *Server) dialFleet() holdfast.FleetService {

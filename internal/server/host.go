@@ -33,6 +33,22 @@ func (i images) Ensure(ctx context.Context, ref string, progress func(string)) (
 	return img.RootFS, err
 }
 
+// Held lists the references that are ready, each as environments may spell it.
+func (i images) Held() ([]string, error) {
+	list, err := i.store.List()
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	for _, img := range list {
+		refs = append(refs, img.Ref)
+		if img.Ref == image.RefDebian+":"+image.DebianDefault {
+			refs = append(refs, image.RefDebian)
+		}
+	}
+	return refs, nil
+}
+
 // startHost opens the runtime, finds running instances again, and serves the
 // fleet's levels and the orchestrator's guest calls.
 func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {

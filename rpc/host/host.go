@@ -16,6 +16,7 @@ const (
 	pathGet    = "/host/get"
 	pathList   = "/host/list"
 	pathAudit  = "/host/audit"
+	pathWho    = "/host/identity"
 	pathGuest  = "/host/guest/" // INSTANCE/INCARNATION, then as package rpc/guest has it
 )
 
@@ -34,6 +35,9 @@ type nothing struct{}
 func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) http.Handler {
 	levels := http.NewServeMux() // what the fleet alone calls
 	hop.Handle(levels, pathEnsure, agent.EnsureInstance)
+	hop.Handle(levels, pathWho, func(ctx context.Context, _ nothing) (holdfast.HostIdentity, error) {
+		return agent.Identity(ctx)
+	})
 	hop.Handle(levels, pathAudit, func(ctx context.Context, _ nothing) (holdfast.PartyAudit, error) {
 		return agent.Audit(ctx)
 	})
@@ -48,7 +52,7 @@ func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) htt
 	guests.HandleFunc(pathGuest+"{instance}/{incarnation}/", func(w http.ResponseWriter, r *http.Request) { serveGuest(w, r, find) })
 
 	mux := http.NewServeMux()
-	for _, path := range []string{pathEnsure, pathAudit} {
+	for _, path := range []string{pathEnsure, pathAudit, pathWho} {
 		mux.Handle(path, key.Require(hop.HostAgent, []string{hop.Fleet}, levels))
 	}
 	for _, path := range []string{pathGet, pathList} {
@@ -113,6 +117,10 @@ func (c client) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfa
 
 func (c client) ListInstances(ctx context.Context) ([]holdfast.Observation, error) {
 	return hop.Call[nothing, []holdfast.Observation](ctx, c.hop, pathList, nothing{})
+}
+
+func (c client) Identity(ctx context.Context) (holdfast.HostIdentity, error) {
+	return hop.Call[nothing, holdfast.HostIdentity](ctx, c.hop, pathWho, nothing{})
 }
 
 func (c client) Audit(ctx context.Context) (holdfast.PartyAudit, error) {

@@ -42,6 +42,10 @@ func (a *agent) ListInstances(context.Context) ([]holdfast.Observation, error) {
 	return []holdfast.Observation{{Instance: known}}, nil
 }
 
+func (a *agent) Identity(context.Context) (holdfast.HostIdentity, error) {
+	return holdfast.HostIdentity{Host: "ho-1", Life: "hl-1"}, nil
+}
+
 // processes is a guest whose one process never ends.
 type processes struct {
 	holdfast.GuestProcesses
@@ -133,15 +137,22 @@ func TestEachPartyReachesWhatItNeedsAndNothingElse(t *testing.T) {
 			_, err := host.Dial(c).EnsureInstance(t.Context(), holdfast.Level{Instance: known, Generation: 2})
 			return err
 		},
-		"get":   func(c hop.Client) error { _, err := host.Dial(c).GetInstance(t.Context(), known); return err },
-		"list":  func(c hop.Client) error { _, err := host.Dial(c).ListInstances(t.Context()); return err },
+		"get":  func(c hop.Client) error { _, err := host.Dial(c).GetInstance(t.Context(), known); return err },
+		"list": func(c hop.Client) error { _, err := host.Dial(c).ListInstances(t.Context()); return err },
+		"identity": func(c hop.Client) error {
+			who, err := host.Dial(c).Identity(t.Context())
+			if err == nil && who != (holdfast.HostIdentity{Host: "ho-1", Life: "hl-1"}) {
+				t.Errorf("it says %+v", who)
+			}
+			return err
+		},
 		"audit": func(c hop.Client) error { _, err := host.Dial(c).Audit(t.Context()); return err },
 		"guest": func(c hop.Client) error {
 			_, err := host.DialGuest(c, holdfast.InstanceRef{Instance: known, Incarnation: 2}).Status(t.Context())
 			return err
 		},
 	}
-	allowed := map[string]string{hop.Fleet: "ensure get list audit", hop.Orchestrator: "get list guest", hop.HostAgent: ""}
+	allowed := map[string]string{hop.Fleet: "ensure get list audit identity", hop.Orchestrator: "get list guest", hop.HostAgent: ""}
 	for party, may := range allowed {
 		for name, call := range calls {
 			want := holdfast.Code("")
