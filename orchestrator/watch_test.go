@@ -254,7 +254,7 @@ func TestT18_WhoeverNumbersWaitsForWhoeverDoes(t *testing.T) {
 // locksRows reports whether writers can overtake each other.
 func (h *harness) locksRows() (locks bool) {
 	h.t.Helper()
-	err := h.db.View(h.t.Context(), func(tx store.Tx) error {
+	err := h.db.Update(h.t.Context(), func(tx store.Tx) error {
 		locks = tx.ForUpdate() != ""
 		return nil
 	})
