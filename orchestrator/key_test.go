@@ -68,7 +68,7 @@ func TestARevokedKeyStopsAtOnceHereAndWithin5sElsewhere(t *testing.T) {
 	}
 	_, err = h.Authenticate(t.Context(), k.Secret)
 	wantError(t, err, holdfast.NotFound, holdfast.ReasonUnknown)
-	at.Store(int64(holdfast.KeyCache))
+	at.Store(int64(5 * time.Second))
 	_, err = other.Authenticate(t.Context(), k.Secret)
 	wantError(t, err, holdfast.NotFound, holdfast.ReasonUnknown)
 

@@ -151,7 +151,11 @@ func TestARevokedKeyEndsACallThatLasts(t *testing.T) {
 	}()
 	<-service.begun
 	for range 3 { // asked again, and not answered
-		<-asked
+		select {
+		case <-asked:
+		case <-ctx.Done():
+			t.Fatal("the call's key was not asked about again")
+		}
 	}
 	select {
 	case err := <-ended:

@@ -62,7 +62,7 @@ func TestALostKeyIsNotMadeTwice(t *testing.T) {
 	c.fake.After = func(context.Context, clienttest.Call) error {
 		return holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "lost")
 	}
-	if r := c.run(t, "key", "create", "bot"); r.code != 1 || len(c.fake.Calls("CreateKey")) != 1 {
+	if r := c.run(t, "key", "create", "bot", "--timeout", "2s"); r.code != 1 || len(c.fake.Calls("CreateKey")) != 1 {
 		t.Errorf("%d calls, %+v", len(c.fake.Calls("CreateKey")), r)
 	}
 }
