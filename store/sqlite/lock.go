@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,8 +32,8 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("data directory %s is in use by %s: stop that one first, or choose another directory", e.Dir, who)
 }
 
-// LockDir takes the lock DIR/lock without waiting, creating the directory (mode 0700) if it is missing. While another
-// process holds it, the error is a *LockedError. The kernel releases it when the process dies, however it dies; child
+// LockDir takes the lock DIR/lock, creating the directory (mode 0700) if it is missing. While another process holds it,
+// for longer than a killed one's child could by accident (3 s), the error is a *LockedError. The kernel releases it when the process dies, however it dies; child
 // processes do not inherit it.
 func LockDir(dir string) (*DirLock, error) {
 	abs, err := filepath.Abs(dir)
@@ -60,13 +61,19 @@ func LockDir(dir string) (*DirLock, error) {
 	return &DirLock{file: f}, nil
 }
 
+// lockPatience is how long a lock that is held is tried again: a process that was killed while it started another one
+// leaves its lock to that one's first moments, before it has become the other program.
+const lockPatience = 3 * time.Second
+
 // lockFile takes the flock, which belongs to this open file and so to this process.
 func lockFile(f *os.File) error {
-	for {
+	deadline := time.Now().Add(lockPatience)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EINTR) {
+		if err == nil || !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
 		}
+		time.Sleep(wait) // the kernel tells nobody when a lock is given up
 	}
 }
 
