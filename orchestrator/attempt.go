@@ -335,7 +335,7 @@ func (s *Service) fenced(ctx context.Context, b begun, cause error) error {
 	case f.Operation.State == operation.StateSuperseded:
 		return superseded(b)
 	}
-	return aborted(b.row, f.Operation, s.config.Clock())
+	return aborted(b.row, f.Operation, s.databaseClock())
 }
 
 // errDoneElsewhere says that the operation is done, by another: read the row.

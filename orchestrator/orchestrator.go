@@ -102,6 +102,7 @@ type Service struct {
 	changes *gong // rung after every transaction
 	lineage atomic.Pointer[lineage.Lineage]
 	missing missing       // instances that the fleet did not know
+	skew    atomic.Int64  // of the database's clock before this process's, in nanoseconds
 	room    chan struct{} // bounds what expiry carries out at once
 	keys    *keyCache
 
@@ -133,7 +134,6 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	config = config.withDefaults()
 	s := &Service{
 		config: config,
-		runner: operation.NewRunner(operation.RunnerConfig{Clock: config.Clock, Logger: config.Logger}),
 		hosts:  newHostCache(),
 		reach:  reach{clock: config.Clock, log: config.Logger},
 		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
@@ -141,6 +141,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if config.Operators != nil {
 		s.reach.ask = config.Operators.FindInstances
 	}
+	s.runner = operation.NewRunner(operation.RunnerConfig{Clock: s.databaseClock, Logger: config.Logger})
 	err := s.descend(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
@@ -197,7 +198,7 @@ func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, 
 	var err error
 	for range 3 {
 		err = s.config.DB.Update(ctx, func(tx store.Tx) error {
-			now, err := tx.Now(ctx)
+			now, err := s.now(ctx, tx)
 			if err != nil {
 				return err
 			}
@@ -211,6 +212,22 @@ func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, 
 		s.changes.ring()
 	}
 	return s.storageError(what, err)
+}
+
+// now is the database's, by which claims are judged. How far this process's own
+// clock is off is remembered for what is judged outside of transactions.
+func (s *Service) now(ctx context.Context, tx store.Tx) (time.Time, error) {
+	now, err := tx.Now(ctx)
+	if err == nil {
+		s.skew.Store(int64(now.Sub(s.config.Clock())))
+	}
+	return now, err
+}
+
+// databaseClock is about the database's, as it was last seen: a process whose own
+// is an hour ahead must not take every claim for over (trap T42).
+func (s *Service) databaseClock() time.Time {
+	return s.config.Clock().Add(time.Duration(s.skew.Load()))
 }
 
 func (s *Service) view(ctx context.Context, what string, fn func(tx store.Tx, now time.Time) error) error {

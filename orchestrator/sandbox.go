@@ -107,7 +107,7 @@ func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin
 			if s.done.await(ctx, s.done.on(string(b.row.ID)), patience.C) {
 				continue
 			}
-			return holdfast.Sandbox{}, aborted(b.row, *b.op, s.config.Clock()).With("delete_wanted", "true")
+			return holdfast.Sandbox{}, aborted(b.row, *b.op, s.databaseClock()).With("delete_wanted", "true")
 		case b.claim == nil:
 			return s.show(b.row, b.op), nil
 		}

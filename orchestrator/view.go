@@ -14,7 +14,7 @@ func (s *Service) show(r row, pending *operation.Operation) holdfast.Sandbox {
 	out := r.Sandbox
 	out.HostUnreachable = s.unreachable(r)
 	if pending != nil && pending.State == operation.StatePending {
-		op := showOperation(*pending, s.config.Clock(), r.DeleteWanted)
+		op := showOperation(*pending, s.databaseClock(), r.DeleteWanted)
 		out.Operation = &op
 	}
 	return out
