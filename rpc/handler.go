@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -94,7 +95,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewOperationServiceHandler(operationHandler{services.Operations}, handling...))
 	// What guests write is never compressed, though clients ask for it by default:
 	// a stream of output was slower by far than what wrote it, and lost its head.
-	bulk := append(handling[:len(handling):len(handling)], connect.WithCompressMinBytes(math.MaxInt))
+	bulk := slices.Concat(handling, []connect.HandlerOption{connect.WithCompressMinBytes(math.MaxInt)})
 	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, bulk...))
 	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, bulk...))
 	closed.Handle(holdfastv1connect.NewAuditServiceHandler(auditHandler{services.Audit}, handling...))

@@ -336,7 +336,7 @@ func spoolAttacks() []spoolAttack {
 // memory, what was destroyed says so, and everyone else's work goes on.
 func TestHostile_TheSpoolLeadsNowhere(t *testing.T) {
 	s := serve(t)
-	const secret = "HOSTFILE" // no longer than what the process wrote: no more of it is read
+	const secret = "HOSTFILE"                             // no longer than what the process wrote: no more of it is read
 	hostFile := filepath.Join(t.TempDir(), "record.json") // as it would be named behind a link
 	if err := os.WriteFile(hostFile, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
