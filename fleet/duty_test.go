@@ -324,23 +324,21 @@ func TestPlacementPrefersAHostThatHoldsTheImage(t *testing.T) {
 		t.Fatalf("it holds %v", images)
 	}
 	for n := range 8 {
+		w.clock.pass(rosterAge) // what is known of the hosts is read anew
 		if r := w.row(w.running()); r.host != warm.id {
 			t.Errorf("the %dth is on a host without the image", n)
 		}
 	}
-	w.fleet.roster = roster{} // as a moment later
-	for range 4 {
+	for range 4 { // it is nearly full
+		w.clock.pass(rosterAge)
 		w.running()
-	}
-	if n := w.known(warm).Used.Instances; n > 10 {
-		t.Errorf("%d on the warm host", n)
 	}
 	var elsewhere int64
 	for _, m := range cold {
 		elsewhere += w.known(m).Used.Instances
 	}
-	if elsewhere == 0 {
-		t.Error("everything is piled on the one host that holds the image")
+	if elsewhere < 3 {
+		t.Errorf("%d of 4 elsewhere: everything is piled on the one host that holds the image", elsewhere)
 	}
 	w.sound()
 }

@@ -167,6 +167,31 @@ func TestC5_AHostThatStaysSilentIsGivenUp(t *testing.T) {
 	w.sound()
 }
 
+func TestOverdueLoss(t *testing.T) {
+	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	limits := Limits{}.withDefaults()
+	for _, tc := range []struct {
+		name         string
+		health       holdfast.HostHealth
+		silent, lost time.Duration
+		gone         time.Time
+		want         bool
+	}{
+		{"silent and lost for long", holdfast.HostLost, 30 * time.Minute, 25 * time.Minute, time.Time{}, true},
+		{"not silent for so long", holdfast.HostLost, 30*time.Minute - 1, 25 * time.Minute, time.Time{}, false},
+		{"T30 not lost for so long: the fleet was down itself", holdfast.HostLost, 24 * time.Hour, 25*time.Minute - 1, time.Time{}, false},
+		{"only suspected", holdfast.HostSuspect, 24 * time.Hour, 24 * time.Hour, time.Time{}, false},
+		{"given up already", holdfast.HostLost, 24 * time.Hour, 24 * time.Hour, now, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := hostRow{Host: holdfast.Host{Health: tc.health, SeenAt: now.Add(-tc.silent), GoneAt: tc.gone}, healthAt: now.Add(-tc.lost)}
+			if got := overdueLoss(h, now, limits); got != tc.want {
+				t.Errorf("%v", got)
+			}
+		})
+	}
+}
+
 // T30: a fleet that was down itself has heard nobody; and a host that answers is
 // not given up, whatever its heartbeats do.
 func TestT30_AFleetThatWasDownGivesNobodyUp(t *testing.T) {
