@@ -217,8 +217,10 @@ func TestC5_ASandboxShowsThatItsHostIsUnreachable(t *testing.T) {
 
 // T35: a storm of reads is one question, which no reader waits for for long.
 func TestT35_ManyReadersAskTheFleetOnce(t *testing.T) {
-	ops := &operators{gate: make(chan struct{})}
+	ops, clock := &operators{gate: make(chan struct{})}, &hand{}
+	clock.at.Store(time.Now().UnixMicro())
 	h := newHarness(t, func(c *Config) { c.Operators = ops })
+	h.reach.clock = clock.now
 	sb := h.mustCreate("r1")
 	var readers sync.WaitGroup
 	for range 50 {
@@ -228,7 +230,20 @@ func TestT35_ManyReadersAskTheFleetOnce(t *testing.T) {
 	if n := ops.asked.Load(); n != 1 {
 		t.Errorf("%d questions", n)
 	}
+	h.reach.mu.Lock()
+	answered := h.reach.pending
+	h.reach.mu.Unlock()
 	close(ops.gate)
+	<-answered
+	h.get(sb.ID) // the answer is fresh
+	if n := ops.asked.Load(); n != 1 {
+		t.Errorf("%d questions within %s", n, reachAge)
+	}
+	clock.pass(reachAge)
+	h.get(sb.ID)
+	if n := ops.asked.Load(); n != 2 {
+		t.Errorf("%d questions after %s", n, reachAge)
+	}
 }
 
 // contract: C5, A8. A guest call to a host that does not answer says that, and
