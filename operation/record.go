@@ -43,13 +43,13 @@ func RecordTaken(ctx context.Context, tx Tx, now time.Time, in Intent, a Attempt
 }
 
 // pending is the operation that an intent becomes, as it will be read back.
-func (in Intent) pending(now time.Time) Operation {
+func (i Intent) pending(now time.Time) Operation {
 	o := Operation{
-		ID: in.ID, Resource: in.Resource, Kind: in.Kind, Generation: in.Generation, State: StatePending,
-		EnteredAt: now, Deadline: fromMicros(micros(in.Deadline)), UpdatedAt: now,
+		ID: i.ID, Resource: i.Resource, Kind: i.Kind, Generation: i.Generation, State: StatePending,
+		EnteredAt: now, Deadline: fromMicros(micros(i.Deadline)), UpdatedAt: now,
 	}
-	if len(in.Input) > 0 {
-		o.Input = []byte(in.Input)
+	if len(i.Input) > 0 {
+		o.Input = i.Input
 	}
 	return o
 }

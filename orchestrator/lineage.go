@@ -82,8 +82,7 @@ func (p *instancePlan) guard(gone []holdfast.Observation, unwanted []holdfast.Le
 	switch err := reconcile.Guard(of[1], len(unwanted)); {
 	case err != nil:
 		alarms = append(alarms, fmt.Errorf("no sandbox wants these instances, and they are left alone: %w", err))
-	case len(behind) > 0 && at.RecoveredAt.IsZero():
-		unwanted = nil
+	case len(behind) > 0 && at.RecoveredAt.IsZero(): // restored, and nobody said so yet: left alone, with the alarm below
 	default:
 		p.levels = append(p.levels, unwanted...)
 	}

@@ -73,8 +73,8 @@ func TestA5_AWatchBeginsWithWhatThereIsThenTellsEveryChange(t *testing.T) {
 	gone := h.mutateOK(h.DeleteSandbox, h.mustCreate("r3").ID)
 	w := h.watch("")
 	seen := map[holdfast.SandboxID]bool{}
-	last := holdfast.SandboxEvent{}
-	for last = w.next(t); last.Sandbox != nil; last = w.next(t) {
+	last := w.next(t)
+	for ; last.Sandbox != nil; last = w.next(t) {
 		seen[last.Sandbox.ID] = true
 	}
 	if len(seen) != 2 || !seen[first.ID] || !seen[second.ID] || seen[gone.ID] || last.Version == "" {

@@ -74,7 +74,8 @@ func TestAWatcherThatTakesNothingIsBrokenOff(t *testing.T) {
 	go func() {
 		done <- dial(t, server.URL).Sandboxes.WatchSandboxes(t.Context(), holdfast.Caller{}, holdfast.WatchSandboxes{}, func(holdfast.SandboxEvent) error {
 			select {
-			case <-service.ended:
+			case err := <-service.ended:
+				t.Logf("the server gave up: %v", err)
 				return stuck
 			case <-time.After(20 * time.Second):
 				return nil

@@ -18,7 +18,7 @@ func TestA11_ExtendAndLifetimeCommands(t *testing.T) {
 	if created.code != 0 || !strings.Contains(created.stdout, `"onExpiry":"SUSPEND"`) || !strings.Contains(created.stdout, `"restart":"FRESH"`) {
 		t.Fatalf("%+v", created)
 	}
-	id := string(c.fake.Calls("CreateSandbox")[0].In.(holdfast.CreateSandbox).RequestID)
+	id := c.fake.Calls("CreateSandbox")[0].In.(holdfast.CreateSandbox).RequestID
 	if id != "r1" {
 		t.Fatal(id)
 	}

@@ -116,7 +116,7 @@ func (c *Cluster) layOut() error {
 			p.env = []string{databaseVariable + "=" + c.Database} // not on the command line, which everyone on the machine can read
 		}
 		p.DataDir = filepath.Join(c.config.Directory, p.Name)
-		p.args = append(args, c.config.Flags...)
+		p.args = slices.Concat(args, c.config.Flags)
 		if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 			return err
 		}

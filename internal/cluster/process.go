@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,7 +50,7 @@ func (p *Process) Start() error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	cmd := exec.Command(p.program, append([]string{"serve", "--data-dir", p.DataDir, "--listen", p.listen}, p.args...)...)
+	cmd := exec.CommandContext(context.Background(), p.program, append([]string{"serve", "--data-dir", p.DataDir, "--listen", p.listen}, p.args...)...)
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stderr = log
 	// A group of its own: the terminal's ^C reaches the launcher, which ends the others in order.

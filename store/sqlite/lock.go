@@ -73,7 +73,7 @@ func lockFile(f *os.File) error {
 		if err == nil || !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
 			return err
 		}
-		time.Sleep(wait) // the kernel tells nobody when a lock is given up
+		<-time.NewTimer(wait).C // the kernel tells nobody when a lock is given up
 	}
 }
 

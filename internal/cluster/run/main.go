@@ -26,8 +26,9 @@ func main() {
 	flag.IntVar(&config.FirstPort, "port", 7420, "the first of seven ports on loopback; 0: any that are free")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, stop, os.Stdout, config); err != nil {
+	err := run(ctx, stop, os.Stdout, config)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
 	}
