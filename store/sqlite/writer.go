@@ -108,8 +108,13 @@ func (w *writer) close() error {
 // group commits the first member together with all that wait.
 func (w *writer) group(first *member) {
 	if err := w.begin(); err != nil {
-		// Nothing was begun, so the outcome is known; who waits would only wait for the same refusal.
+		// Nothing was begun, so the outcome is known; who waits would only wait for the same refusal. Whoever comes once
+		// the first of them has been told finds out anew.
+		var waiting []*member
 		for m := first; m != nil; m = w.queue.poll() {
+			waiting = append(waiting, m)
+		}
+		for _, m := range waiting {
 			m.turn <- turn{err: err}
 		}
 		return
