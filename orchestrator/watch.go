@@ -28,7 +28,7 @@ const (
 // A change commits its row without a number (version 0), and whoever watches
 // numbers what is committed, under one lock per project. So numbers become
 // visible in their order, and a watch that goes on behind a number misses nothing
-// (trap T18; docs/adr/0006). Bells only shorten the wait (trap T21).
+// (trap T18; docs/adr/0007). Bells only shorten the wait (trap T21).
 func (s *Service) WatchSandboxes(ctx context.Context, caller holdfast.Caller, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
 	if err := in.Validate(); err != nil {
 		return err

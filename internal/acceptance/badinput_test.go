@@ -355,21 +355,21 @@ func TestBadInput_NoPathLeadsToTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "mkdir -p /t; echo of the guest > /etc/shadow; ln -s /etc/shadow /t/shadow; ln -s ../../../../../../../../etc/shadow /t/dots; " +
-		"ln -s " + host + " /t/host; ln -s " + filepath.Dir(host) + " /t/dir; ln -s /proc/1/root /t/root; ln -s /proc/self/cwd /t/cwd; echo passwd > /etc/passwd"
+		"ln -s " + host + " /t/host; ln -s " + filepath.Dir(host) + " /t/dir; ln -s /proc/1/root /t/top; ln -s /proc/self/cwd /t/cwd; echo passwd > /etc/passwd"
 	if _, errs, code := s.sh(sb.ID, script); code != 0 {
 		t.Fatal(errs)
 	}
-	for _, path := range []string{"/etc/shadow", "/t/shadow", "/t/dots", "/../../../../etc/shadow", "/t/../../etc/shadow", "/t/root/etc/shadow", "/t/root/../../../etc/shadow", "/t/cwd/../../etc/shadow"} {
+	for _, path := range []string{"/etc/shadow", "/t/shadow", "/t/dots", "/../../../../etc/shadow", "/t/../../etc/shadow", "/t/top/etc/shadow", "/t/top/../../../etc/shadow", "/t/cwd/../../etc/shadow"} {
 		var got bytes.Buffer
 		if _, err := s.client.Download(t.Context(), sb.ID, holdfast.ReadFile{Path: path}, &got); err != nil || got.String() != "of the guest\n" {
 			t.Errorf("%s: %q %v", path, got.String(), err)
 		}
 	}
-	for _, path := range []string{host, "/t/host", "/t/dir/marker", "/t/root" + host} {
+	for _, path := range []string{host, "/t/host", "/t/dir/marker", "/t/top" + host} {
 		wantCode(t, "read "+path, readFile(path)(t.Context(), s.client, sb.ID), holdfast.NotFound, holdfast.ReasonNoSuchFile)
 		wantCode(t, "append to "+path, writeFile(holdfast.WriteFile{Path: path, Append: true})(t.Context(), s.client, sb.ID), holdfast.NotFound, holdfast.ReasonNoSuchFile)
 	}
-	if _, err := s.client.Upload(t.Context(), sb.ID, holdfast.WriteFile{Path: "/t/root/etc/passwd"}, strings.NewReader("by the API")); err != nil {
+	if _, err := s.client.Upload(t.Context(), sb.ID, holdfast.WriteFile{Path: "/t/top/etc/passwd"}, strings.NewReader("by the API")); err != nil {
 		t.Error(err)
 	}
 	s.wantOutput(sb.ID, "cat /etc/passwd", "by the API")

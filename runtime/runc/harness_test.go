@@ -188,7 +188,7 @@ func census(t *testing.T, d *Driver) []string {
 		}
 	}
 	found = append(found, mountsUnder(t, d.config.Directory, d.config.RunDirectory)...)
-	links, err := netlink.LinkList()
+	links, err := undisturbed(netlink.LinkList)
 	check(err)
 	for _, l := range links {
 		if strings.HasPrefix(l.Attrs().Name, d.network.prefix) {

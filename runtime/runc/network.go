@@ -174,7 +174,7 @@ func (n *network) save() error {
 
 // routes lists what the host's IPv4 routes cover, our bridge's apart.
 func routes(bridge string) ([]netip.Prefix, error) {
-	found, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	found, err := undisturbed(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
@@ -261,7 +261,7 @@ func (n *network) remove() error {
 
 // removeStrayLinks removes the host's ends of links whose boot is gone.
 func (n *network) removeStrayLinks() error {
-	links, err := netlink.LinkList()
+	links, err := undisturbed(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("links: %w", err)
 	}
