@@ -59,11 +59,21 @@ func masked(text string) string {
 // The README's tour does what it shows, character for character; only ids and
 // times are its own.
 func TestTheREADMEsTourIsTrue(t *testing.T) {
-	s := serve(t)
-	walkTour(t, s.URL, s.DataDir)
-	page, err := s.client.ListSandboxes(t.Context(), listAll())
+	serve(t).takeTour()
+}
+
+// contract: B1: as three processes it is the same.
+func TestB1_TheREADMEsTourIsTrueOfThreeProcesses(t *testing.T) {
+	serveApart(t).takeTour()
+}
+
+// takeTour walks the tour and keeps what it made for the clean-up.
+func (s *system) takeTour() {
+	s.t.Helper()
+	walkTour(s.t, s.URL, s.DataDir)
+	page, err := s.client.ListSandboxes(s.t.Context(), listAll())
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
 	for _, sb := range page.Sandboxes {
 		s.keep(sb.ID)
