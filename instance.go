@@ -97,8 +97,9 @@ type InstancePage struct {
 	Next      string        `json:"next,omitempty"`
 }
 
-// FleetService places instances on hosts (H2). Its errors: STALE_GENERATION and
-// LEVEL_CONFLICT (ABORTED and FAILED_PRECONDITION), TOO_OLD, NO_CAPACITY and
+// FleetService places instances on hosts (H2). Its errors, to be told apart by
+// their reason: STALE_GENERATION (ABORTED; FAILED_PRECONDITION where the host is
+// the one that saw more), LEVEL_CONFLICT (FAILED_PRECONDITION), TOO_OLD, NO_CAPACITY and
 // HOST_UNREACHABLE (UNAVAILABLE), and what the host answers.
 type FleetService interface {
 	EnsureInstance(ctx context.Context, level Level) (Observation, error)
