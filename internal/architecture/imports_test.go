@@ -79,6 +79,7 @@ var table = map[string]row{
 	"internal/bench":        {ours: "*", modules: "*", why: "a program that measures the others"},
 	"internal/architecture": {why: "tests only"},
 	"internal/prove":        {why: "what the rungs of the proof share; they import it, so it knows none of them"},
+	"simulation/explorer":   {why: "walks states, whatever they are of; the models are tests beside the decisions they drive"},
 	"internal/testsummary":  {why: "reads `go test -json`"},
 	"cmd/holdfast":          {ours: "*", modules: "*", why: "a program names implementations"},
 	"cmd/holdfast-guest":    {ours: ". guestagent spool rpc/guest", modules: sys, why: "a program, and the one that must stay tiny"},
