@@ -35,6 +35,9 @@ type Config struct {
 	// Setup runs before the instance is ready; its error is what failed. Nil: nothing.
 	Setup func(context.Context) error
 	Log   *slog.Logger // nil: discarded
+	// What a simulation replaces; zero values are at random.
+	IDs    holdfast.IDs                         // of processes
+	Jitter func(id string, attempt int) float64 // in [0, 1), of the pauses between calls home
 }
 
 // Agent is the guest agent of one boot.
@@ -58,6 +61,9 @@ func New(c Config) (*Agent, error) {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
+	if c.IDs.Now == nil {
+		c.IDs.Now = c.Clock
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -74,7 +80,7 @@ func New(c Config) (*Agent, error) {
 		status: holdfast.GuestStatus{Instance: c.Guest.Instance, Incarnation: c.Guest.Incarnation},
 	}
 	a.processes = &processes{
-		boot: c.Guest, executor: c.Executor, files: root, clock: c.Clock, log: c.Log,
+		boot: c.Guest, executor: c.Executor, files: root, clock: c.Clock, ids: c.IDs, log: c.Log,
 		ready: a.checkReady, closing: make(chan struct{}),
 		reader:   spool.Open(c.Spool, spool.Options{Notifier: c.Notifier}),
 		byID:     map[holdfast.ProcessID]*process{},

@@ -40,7 +40,7 @@ func (a *Agent) callHome(ctx context.Context, failure *holdfast.Failure) error {
 		return fmt.Errorf("call home: %w", err)
 	}
 	id := delivery.DeriveID(string(kind), string(boot.Instance), boot.Incarnation, "boot")
-	sender := delivery.Sender{Client: a.client(a.config.HTTP), Secret: boot.Secret, URL: boot.CallbackURL + "/deliveries", Clock: a.config.Clock}
+	sender := delivery.Sender{Client: a.client(a.config.HTTP), Secret: boot.Secret, URL: boot.CallbackURL + "/deliveries", Clock: a.config.Clock, Jitter: a.config.Jitter}
 	if err := sender.Send(ctx, delivery.Message{ID: id, Kind: string(kind), Body: body}); err != nil {
 		return fmt.Errorf("call home: %w", err)
 	}

@@ -34,6 +34,7 @@ type processes struct {
 	executor Executor
 	files    *fileSystem
 	clock    func() time.Time
+	ids      holdfast.IDs
 	log      *slog.Logger
 	ready    func() error  // nil once processes can be started
 	closing  chan struct{} // closed when the instance ends
@@ -178,7 +179,7 @@ func fingerprint(in holdfast.StartProcess) (map[string][sha256.Size]byte, error)
 // begin starts a process. Its record is on disk before it runs.
 func (s *processes) begin(in holdfast.StartProcess) (*process, error) {
 	p := &process{record: holdfast.Process{
-		ID:          holdfast.ProcessID(holdfast.IDs{Now: s.clock}.New(holdfast.PrefixProcess)),
+		ID:          holdfast.ProcessID(s.ids.New(holdfast.PrefixProcess)),
 		RequestID:   in.RequestID,
 		Incarnation: s.boot.Incarnation,
 		Command:     in.Command,

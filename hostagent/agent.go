@@ -82,7 +82,7 @@ func New(config Config) (*Agent, error) {
 }
 
 func assemble(config Config, lock *os.File) (*Agent, error) {
-	ids := holdfast.IDs{Now: config.Clock}
+	ids := config.IDs
 	who, err := loadIdentity(config.Directory, func() string { return ids.New(holdfast.PrefixHost) })
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	notifier, err := spool.NewNotifier()
+	notifier, err := config.notifier()
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 		orphans:  orphans{since: map[holdfast.InstanceRef]time.Time{}},
 	}
 	a.obeys.Store(allegiance{cluster: who.Cluster, epoch: who.Epoch})
-	a.store = recordFiles{places: a.places, hook: config.hook}
+	a.store = recordFiles{places: a.places, hook: config.hook, around: config.AroundRecord}
 	if config.Volatile {
 		a.places.root = filepath.Join(config.Directory, "volatile") // apart: it is emptied at every start
 		a.store = memory{places: a.places, since: config.Clock(), hook: config.hook}
@@ -120,12 +120,12 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 	if config.Fleet.URL != "" {
 		a.sender = &delivery.Sender{
 			Client: config.Fleet.Client, Secret: config.Fleet.Secret(who.ID), Clock: config.Clock, After: config.Fleet.After,
-			URL: config.Fleet.URL + "/deliveries/hosts/" + string(who.ID),
+			URL: config.Fleet.URL + "/deliveries/hosts/" + string(who.ID), Jitter: config.Jitter,
 		}
 	}
-	a.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: a.log}, a.Sweeps()...)
+	a.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Jitter: config.Jitter, Logger: a.log}, a.Sweeps()...)
 	if err != nil {
-		return nil, errors.Join(err, notifier.Close())
+		return nil, errors.Join(err, closeNotifier(notifier))
 	}
 	return a, nil
 }
@@ -190,7 +190,7 @@ func (a *Agent) Close() error {
 		if a.started.Load() {
 			driver = a.config.Driver.Close()
 		}
-		a.closeErr = errors.Join(driver, a.notifier.Close(), a.lock.Close())
+		a.closeErr = errors.Join(driver, closeNotifier(a.notifier), a.lock.Close())
 	})
 	return a.closeErr
 }

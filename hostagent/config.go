@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/runtime"
+	"github.com/holdfast-dev/holdfast/spool"
 )
 
 // Images prepares what instances boot from. A refusal (no such image) is a
@@ -89,6 +91,17 @@ type Config struct {
 	Logger *slog.Logger           // nil: slog.Default
 	Timing Timing
 
+	// What a simulation replaces. Zero values: at random, and nothing.
+	IDs    holdfast.IDs                     // the host's, and this life's
+	Jitter func(what string, n int) float64 // in [0, 1), of sweeps, heartbeats and pauses between attempts
+	// AroundRecord is called before and after each durable write, with "before" or
+	// "after" and the record's state. Its error stands for the write's; it must not
+	// block, since an instance's lock is held.
+	AroundRecord func(when string, ref holdfast.InstanceRef, state holdfast.InstanceState) error
+	// BlindOutput makes followers of output look at intervals instead of being woken
+	// by the kernel, which knows no virtual time.
+	BlindOutput bool
+
 	// hook is called around every durable write, for crash tests.
 	hook func(point string) error
 }
@@ -126,6 +139,15 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.hook == nil {
 		c.hook = func(string) error { return nil }
+	}
+	if c.Jitter == nil {
+		c.Jitter = func(string, int) float64 { return rand.Float64() }
+	}
+	if c.AroundRecord == nil {
+		c.AroundRecord = func(string, holdfast.InstanceRef, holdfast.InstanceState) error { return nil }
+	}
+	if c.IDs.Now == nil {
+		c.IDs.Now = c.Clock
 	}
 	c.Timing = c.Timing.withDefaults()
 	var err error
@@ -199,4 +221,19 @@ func withMachine(c holdfast.Capacity) (holdfast.Capacity, error) {
 		}
 	}
 	return c, errors.New("hostagent: /proc/meminfo names no MemTotal")
+}
+
+// notifier wakes the followers of output; nil when they look by themselves.
+func (c Config) notifier() (*spool.Notifier, error) {
+	if c.BlindOutput {
+		return nil, nil
+	}
+	return spool.NewNotifier()
+}
+
+func closeNotifier(n *spool.Notifier) error {
+	if n == nil {
+		return nil
+	}
+	return n.Close()
 }

@@ -33,7 +33,8 @@ type places struct {
 // recordFiles keeps one file per incarnation, beside its own files.
 type recordFiles struct {
 	places
-	hook func(point string) error
+	hook   func(point string) error
+	around func(when string, ref holdfast.InstanceRef, state holdfast.InstanceState) error
 }
 
 const recordFile = "record.json"
@@ -54,7 +55,7 @@ func (s recordFiles) save(r record, sync bool) error {
 	if err != nil {
 		return fmt.Errorf("encode the record: %w", err)
 	}
-	if err := s.hook("before save " + string(r.State)); err != nil {
+	if err := errors.Join(s.hook("before save "+string(r.State)), s.around("before", r.Ref, r.State)); err != nil {
 		return err
 	}
 	dir := s.directory(r.Ref)
@@ -73,7 +74,7 @@ func (s recordFiles) save(r record, sync bool) error {
 	if err = errors.Join(err, <-above); err != nil {
 		return err
 	}
-	return s.hook("after save " + string(r.State))
+	return errors.Join(s.hook("after save "+string(r.State)), s.around("after", r.Ref, r.State))
 }
 
 // outlives reports whether a record must survive a crash of the machine, and not

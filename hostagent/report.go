@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -110,7 +109,7 @@ func (a *Agent) beat() {
 	}
 	for number := int64(sequenceStart + 1); ; number++ {
 		every := a.config.Timing.Heartbeat
-		spread := time.Duration((rand.Float64() - 0.5) * 0.2 * float64(every)) // hosts that started together drift apart (trap T23)
+		spread := time.Duration((a.config.Jitter("heartbeat", int(number)) - 0.5) * 0.2 * float64(every)) // hosts that started together drift apart (trap T23)
 		if !rest(a.life, every+spread) {
 			return
 		}

@@ -58,6 +58,8 @@ type Config struct {
 	// SweepEvery is the period of the sweeps. Default: 10 s for pending
 	// operations, a minute for the rest.
 	SweepEvery time.Duration
+	// Jitter spreads the sweeps' runs, see reconcile.Config. nil: at random.
+	Jitter func(sweep string, run int) float64
 }
 
 func (c Config) withDefaults() Config {
@@ -146,7 +148,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
-	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Logger: config.Logger}, s.Sweeps()...); err != nil {
+	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Jitter: config.Jitter, Logger: config.Logger}, s.Sweeps()...); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))

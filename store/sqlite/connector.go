@@ -40,6 +40,7 @@ type baseConn interface {
 	driver.Validator
 	modernc.DBStatus
 	modernc.HookRegisterer
+	NewRestore(name string) (*modernc.Backup, error)
 }
 
 // conn is one connection. database/sql uses it from one goroutine at a time.

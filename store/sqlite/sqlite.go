@@ -30,6 +30,9 @@ type Config struct {
 	Path string
 	// Memory keeps the database in memory, until Close. Opened inside a testing/synctest bubble it works there.
 	Memory bool
+	// From makes a database in memory begin as a copy of another one in memory, to which
+	// nobody writes meanwhile, instead of empty: one that was migrated saves the migrations.
+	From *DB
 	// Clock is what Tx.Now tells. Default: time.Now.
 	Clock func() time.Time
 	// MaxGroup is how many updates one commit may carry. Default: 128.
@@ -43,6 +46,7 @@ type Config struct {
 // DB is an open database. It implements store.DB.
 type DB struct {
 	cfg     Config
+	dsn     string
 	writer  *writer
 	readers *sql.DB
 	// gate is nil for a file. In memory there is no write-ahead log to read beside the writer, so groups and views
@@ -76,6 +80,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.MaxGroup < 0 || cfg.Readers < 0 || cfg.BusyTimeout < 0 {
 		return cfg, errors.New("limits must not be negative")
+	}
+	if cfg.From != nil && !(cfg.Memory && cfg.From.cfg.Memory) {
+		return cfg, errors.New("only a database in memory begins as a copy of another one in memory")
 	}
 	if cfg.Path != "" {
 		abs, err := filepath.Abs(cfg.Path)
@@ -134,10 +141,15 @@ func open(ctx context.Context, cfg Config, migrations []store.Migrations) (_ *DB
 	if err := read.PingContext(ctx); err != nil {
 		return nil, err
 	}
-	if err := migrate.Up(ctx, goose.DialectSQLite3, write, migrations); err != nil {
+	if cfg.From != nil {
+		err = copyFrom(ctx, read, cfg.From.dsn)
+	} else {
+		err = migrate.Up(ctx, goose.DialectSQLite3, write, migrations)
+	}
+	if err != nil {
 		return nil, err
 	}
-	db := &DB{cfg: cfg, readers: read}
+	db := &DB{cfg: cfg, dsn: dsn, readers: read}
 	if cfg.Memory {
 		db.gate = make(chan struct{}, 1)
 	}
@@ -172,6 +184,26 @@ func (cfg Config) dsn() (string, error) {
 		return "", err
 	}
 	return "file:" + (&url.URL{Path: cfg.Path}).EscapedPath() + "?" + q.Encode(), nil
+}
+
+// copyFrom makes the database behind a pool a copy of the one with that name.
+func copyFrom(ctx context.Context, pool *sql.DB, name string) (err error) {
+	c, err := pool.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	return raw(c, func(to *conn) error {
+		backup, err := to.NewRestore(name)
+		if err != nil {
+			return fmt.Errorf("copy a database: %w", err)
+		}
+		_, err = backup.Step(-1)
+		if err = errors.Join(err, backup.Finish()); err != nil {
+			return fmt.Errorf("copy a database: %w", err)
+		}
+		return nil
+	})
 }
 
 func openPool(dsn string, size int) (*sql.DB, error) {
