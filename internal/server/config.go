@@ -60,6 +60,11 @@ type Config struct {
 	Logger                                         *slog.Logger
 	// Faults decorates every hop between the parties, for tests and demos.
 	Faults transport.Plan
+	// Network is where servers of one process find each other in memory, for tests
+	// and measurements: a host among them is named by its AdvertiseURL, such as
+	// http://host-7.internal, the other parties as in a server of all roles. nil: a
+	// network of this server's own.
+	Network *transport.Network
 }
 
 func (c Config) has(r Role) bool { return slices.Contains(c.Roles, r) }

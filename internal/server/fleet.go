@@ -41,7 +41,7 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	for _, path := range []string{"/fleet/", "/deliveries/hosts/", "/heartbeat"} {
 		mux.Handle(path, handler)
 	}
-	s.hops.memory.Handle("fleet"+memorySuffix, handler)
+	s.hops.serve("fleet"+memorySuffix, handler)
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -20,20 +22,26 @@ const (
 // the network for the rest, and faults over both where a test wants them.
 type hops struct {
 	memory  *transport.Network
+	shared  bool               // memory is other servers' too
+	names   []string           // in it, of this server
+	gateway *transport.Network // of simulated guests, who reach their own host's agent alone
 	network *http.Transport
 	peers   *peers
 	client  *http.Client
 	faulty  *transport.Faulty // nil without faults
 }
 
-func newHops(plan transport.Plan) *hops {
+func newHops(plan transport.Plan, shared *transport.Network) *hops {
 	peers := newPeers()
-	h := &hops{memory: &transport.Network{}, peers: peers, network: &http.Transport{
+	h := &hops{memory: shared, shared: shared != nil, gateway: &transport.Network{}, peers: peers, network: &http.Transport{
 		DialContext:           peers.DialContext,
 		ResponseHeaderTimeout: 2 * time.Minute,
 		MaxIdleConnsPerHost:   64,
 		IdleConnTimeout:       90 * time.Second,
 	}}
+	if !h.shared {
+		h.memory = &transport.Network{}
+	}
 	var over http.RoundTripper = h
 	if plan != nil {
 		h.faulty = &transport.Faulty{Next: h, Plan: plan}
@@ -41,6 +49,25 @@ func newHops(plan transport.Plan) *hops {
 	}
 	h.client = &http.Client{Transport: over}
 	return h
+}
+
+// serve takes calls to a name in memory.
+func (h *hops) serve(name string, handler http.Handler) {
+	h.names = append(h.names, name)
+	h.memory.Handle(name, handler)
+}
+
+// close breaks what is under way. Of a shared network it leaves the others their part.
+func (h *hops) close(ctx context.Context) error {
+	h.network.CloseIdleConnections()
+	err := h.gateway.Close(ctx)
+	if h.shared {
+		for _, name := range h.names {
+			h.memory.Remove(name)
+		}
+		return err
+	}
+	return errors.Join(err, h.memory.Close(ctx))
 }
 
 // RoundTrip picks memory or network by the name.

@@ -83,8 +83,12 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 	s.onClose("host agent", s.host.Close)
 	handler := rpchost.Handler(s.host, s.host.Guest, s.key)
 	mux.Handle("/host/", handler)
-	s.hops.memory.Handle("host"+memorySuffix, handler)
-	s.hops.memory.Handle(strings.TrimPrefix(simulated.GatewayURL, "http://"), s.host.GatewayHandler())
+	name := strings.TrimPrefix(url, "http://")
+	if !strings.HasSuffix(name, memorySuffix) {
+		name = "host" + memorySuffix
+	}
+	s.hops.serve(name, handler)
+	s.hops.gateway.Handle(strings.TrimPrefix(simulated.GatewayURL, "http://"), s.host.GatewayHandler())
 	return s.host.Start(ctx)
 }
 
@@ -92,7 +96,7 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
 	switch s.config.Runtime {
 	case "simulated":
-		return newSimulated(s.hops.memory.RoundTripper()), bare{dir: filepath.Join(s.config.DataDir, "images")}, nil
+		return newSimulated(s.hops.gateway.RoundTripper()), bare{dir: filepath.Join(s.config.DataDir, "images")}, nil
 	case "runc":
 	default:
 		return nil, nil, fmt.Errorf("there is no runtime %q: use --runtime runc or simulated", s.config.Runtime)

@@ -33,6 +33,7 @@ type Server struct {
 	orchestrator *orchestrator.Service
 	fleet        *fleet.Service
 	host         *hostagent.Agent
+	services     rpc.Services
 
 	listener net.Listener
 	http     *http.Server
@@ -98,12 +99,11 @@ func (s *Server) open() error {
 	if s.key, err = s.config.clusterKey(); err != nil {
 		return err
 	}
-	s.hops = newHops(s.config.Faults)
+	s.hops = newHops(s.config.Faults, s.config.Network)
 	s.onClose("connections between the parties", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		s.hops.network.CloseIdleConnections()
-		return s.hops.memory.Close(ctx)
+		return s.hops.close(ctx)
 	})
 	if s.config.has(Orchestrator) {
 		s.adminKey, s.freshKey, err = s.config.adminKey()
@@ -122,6 +122,11 @@ func (s *Server) URL() string {
 	}
 	return "http://" + s.listener.Addr().String()
 }
+
+// Services are the API's, for callers in this process: what [rpc.Dial] gives,
+// without the wire and its keys. They are empty where the orchestrator is not a
+// role of this process.
+func (s *Server) Services() rpc.Services { return s.services }
 
 // AdminKey is the admin's API key; fresh says that this start made it. It is ""
 // where the orchestrator is not a role of this process.
@@ -153,13 +158,14 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	if s.config.InsecureNoAuth {
 		options.Anonymous = &holdfast.Caller{Project: holdfast.ProjectDefault, Name: "anonymous", Role: holdfast.RoleAdmin}
 	}
-	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
+	s.services = rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
 		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
-		Projects: s.orchestrator, Keys: s.orchestrator}, options))
+		Projects: s.orchestrator, Keys: s.orchestrator}
+	mux.Handle("/", rpc.NewHandler(s.services, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)
-	s.hops.memory.Handle("orchestrator"+memorySuffix, deliveries)
+	s.hops.serve("orchestrator"+memorySuffix, deliveries)
 	return nil
 }
 
