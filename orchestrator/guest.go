@@ -126,6 +126,12 @@ func guestCall[T any](s *Service, ctx context.Context, at guestAddress, call fun
 		s.hosts.drop(r.ref())
 		err = hostSilent(err)
 	}
+	if e := holdfast.AsError(err); holdfast.CodeOf(err) == holdfast.NotFound && e.Resource == string(r.Instance) {
+		// Deleted or moved since the sandbox was read: it is not the sandbox that is unknown.
+		s.hosts.drop(r.ref())
+		err = holdfast.E(holdfast.Unavailable, holdfast.ReasonInstanceLost, "its instance is no longer on its host: look at the sandbox, then retry").
+			Retry(time.Second).Because(err)
+	}
 	if err != nil {
 		return out, holdfast.AsError(err).On(string(at.sandbox))
 	}
