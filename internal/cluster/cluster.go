@@ -96,7 +96,7 @@ func (c *Cluster) layOut() error {
 	o, f := c.config.Orchestrators, c.config.Fleets
 	orchestrators, fleets := urls(addresses[:o]), urls(addresses[o:o+f])
 	for i, address := range addresses {
-		p := &Process{program: filepath.Join(c.config.Binaries, "holdfast"), listen: address}
+		p := &Process{Program: filepath.Join(c.config.Binaries, "holdfast"), Listen: address}
 		args := []string{"--cluster-key-file", key}
 		switch {
 		case i < o:
@@ -113,10 +113,10 @@ func (c *Cluster) layOut() error {
 			c.Hosts = append(c.Hosts, p)
 		}
 		if i < o+f {
-			p.env = []string{databaseVariable + "=" + c.Database} // not on the command line, which everyone on the machine can read
+			p.Env = []string{databaseVariable + "=" + c.Database} // not on the command line, which everyone on the machine can read
 		}
 		p.DataDir = filepath.Join(c.config.Directory, p.Name)
-		p.args = slices.Concat(args, c.config.Flags)
+		p.Args = slices.Concat(args, c.config.Flags)
 		if err := os.MkdirAll(p.DataDir, 0o700); err != nil {
 			return err
 		}
@@ -214,6 +214,6 @@ func (c *Cluster) Logs() string {
 // Use gives orchestrators and fleets another database, from their next start on.
 func (c *Cluster) Use(database string) {
 	for _, p := range slices.Concat(c.Orchestrators, c.Fleets) {
-		p.env = []string{databaseVariable + "=" + database}
+		p.Env = []string{databaseVariable + "=" + database}
 	}
 }

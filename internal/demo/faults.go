@@ -129,10 +129,7 @@ func (s *show) killedCreate() (string, error) {
 		wg.Wait()
 		return "", errors.Join(err, createErr)
 	}
-	if err := s.server.kill(); err != nil {
-		return "", err
-	}
-	if err := s.server.start(); err != nil {
+	if err := s.server.restart(); err != nil {
 		return "", err
 	}
 	wg.Wait()
@@ -189,7 +186,7 @@ func (s *show) killedUnderCommand() (string, error) {
 			return nil
 		}
 		killed = true
-		return errors.Join(s.server.kill(), s.server.start())
+		return s.server.restart()
 	})
 	if err != nil {
 		return "", err

@@ -51,15 +51,15 @@ func run(ctx context.Context, binaries string) (err error) {
 	}
 	s := &show{ctx: ctx, began: time.Now()}
 	s.title("holdfast: sandboxes that survive a lost answer")
-	s.server, err = startServer(ctx, binaries, filepath.Join(dir, "data"))
+	s.server, err = startServer(binaries, filepath.Join(dir, "data"))
 	if err != nil {
 		return err
 	}
 	s.say("server up: orchestrator, fleet and host agent in one process, SQLite, runc")
 	err = errors.Join(s.mainJob(), s.underFaults())
-	err = errors.Join(err, s.deleteAll(), s.server.stop())
+	err = errors.Join(err, s.deleteAll(), s.server.Stop())
 	if err != nil {
-		return fmt.Errorf("%w\nthe server's last words:\n%s", err, s.server.log())
+		return fmt.Errorf("%w\nthe server's last words:\n%s", err, s.server.Log())
 	}
 	if err := nothingLeft(before); err != nil {
 		return err

@@ -1,32 +1,23 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/holdfast-dev/holdfast/client"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
 // serverProcess is a real holdfast serve, to be killed and started again.
-type serverProcess struct {
-	ctx      context.Context
-	program  string
-	dir      string
-	listen   string
-	cmd      *exec.Cmd
-	lastWord string
-}
+type serverProcess struct{ *testenv.Server }
 
-func startServer(ctx context.Context, binaries, dir string) (*serverProcess, error) {
+func startServer(binaries, dir string) (*serverProcess, error) {
 	program, err := filepath.Abs(filepath.Join(binaries, "holdfast"))
 	if err != nil {
 		return nil, err
@@ -38,74 +29,23 @@ func startServer(ctx context.Context, binaries, dir string) (*serverProcess, err
 	if err != nil {
 		return nil, err
 	}
-	s := &serverProcess{ctx: ctx, program: program, dir: dir, listen: l.Addr().String()}
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	return s, s.start()
+	s := &serverProcess{Server: &testenv.Server{Name: "the server", DataDir: dir, Program: program, Listen: l.Addr().String(),
+		Args: []string{"--sweep-every", "2s"}, LogFile: filepath.Join(dir, "server.log"), WithParent: syscall.SIGKILL}}
+	return s, s.Start()
 }
 
-// start starts the server and returns when it takes calls.
-func (s *serverProcess) start() error {
-	log, err := os.OpenFile(filepath.Join(s.dir, "server.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(s.program, "serve", "--data-dir", s.dir, "--listen", s.listen, "--sweep-every", "2s")
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err = errors.Join(err, log.Close()); err != nil {
-		return fmt.Errorf("start the server: %w", err)
-	}
-	s.cmd = cmd
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return fmt.Errorf("the server ended at its start: %w\n%s", errors.Join(err, cmd.Wait()), s.log())
-	}
-	return nil
-}
-
-// kill ends it as a crash would.
-func (s *serverProcess) kill() error {
-	if err := s.cmd.Process.Kill(); err != nil {
-		return err
-	}
-	var exit *exec.ExitError
-	if err := s.cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return err
-	}
-	return nil
-}
-
-// stop ends it in order.
-func (s *serverProcess) stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	if err := s.cmd.Wait(); err != nil {
-		return fmt.Errorf("stop the server: %w", err)
-	}
-	return nil
-}
-
-func (s *serverProcess) log() string {
-	raw, err := os.ReadFile(filepath.Join(s.dir, "server.log"))
-	if err != nil {
-		return s.lastWord
-	}
-	s.lastWord = string(raw[max(0, len(raw)-4096):])
-	return s.lastWord
-}
+// restart ends it as a crash would and starts it again.
+func (s *serverProcess) restart() error { return errors.Join(s.Kill(), s.Start()) }
 
 func (s *serverProcess) client(more ...client.Option) (*client.Client, error) {
-	raw, err := os.ReadFile(filepath.Join(s.dir, "admin.key"))
+	raw, err := os.ReadFile(filepath.Join(s.DataDir, "admin.key"))
 	if err != nil {
 		return nil, err
 	}
-	return client.New("http://"+s.listen, append(more, client.WithAPIKey(strings.TrimSpace(string(raw))))...)
+	return client.New(s.URL(), append(more, client.WithAPIKey(strings.TrimSpace(string(raw))))...)
 }
 
 // census is what containers could leave on the machine.

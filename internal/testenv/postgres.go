@@ -238,6 +238,53 @@ func (p *Postgres) Stop() error { return p.end("INT\n") }
 // Crash kills every process of the server at once, so that its next start recovers from the log.
 func (p *Postgres) Crash() error { return p.end("QUIT\n") }
 
+// KillPostmaster kills the server's first process alone with SIGKILL, and returns when the others, which notice that by
+// themselves, are gone too: before that no other server may start on these files.
+func (p *Postgres) KillPostmaster() error {
+	raw, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))
+	if err != nil {
+		return fmt.Errorf("kill PostgreSQL: %w", err)
+	}
+	first, _, _ := strings.Cut(string(raw), "\n")
+	children, err := childrenOf(first)
+	if err != nil {
+		return fmt.Errorf("kill PostgreSQL: %w", err)
+	}
+	if err := p.end("KILL\n"); err != nil {
+		return err
+	}
+	gone := func() bool {
+		return !slices.ContainsFunc(children, func(dir string) bool {
+			stat, err := os.ReadFile(dir + "/stat")
+			return err == nil && !strings.Contains(string(stat), ") Z ")
+		})
+	}
+	if !Eventually(postgresStart, gone) {
+		return fmt.Errorf("PostgreSQL's processes outlive its first one: %v", children)
+	}
+	return nil
+}
+
+// childrenOf are the directories in /proc of a process's children.
+func childrenOf(pid string) ([]string, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, path := range stats {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			continue // gone meanwhile
+		}
+		_, after, _ := strings.Cut(string(raw), ") ")
+		if fields := strings.Fields(after); len(fields) > 1 && fields[1] == pid {
+			found = append(found, filepath.Dir(path))
+		}
+	}
+	return found, nil
+}
+
 // Remove ends the server and removes its files.
 func (p *Postgres) Remove() error { return errors.Join(p.end(""), os.RemoveAll(p.dir)) }
 

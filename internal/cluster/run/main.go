@@ -61,7 +61,7 @@ func welcome(c *cluster.Cluster) string {
 	var w strings.Builder
 	fmt.Fprintln(&w, "two orchestrators, two fleets and three hosts on one PostgreSQL server take calls:")
 	for _, p := range c.All() {
-		fmt.Fprintf(&w, "  %-14s %s  log: %s\n", p.Name, p.URL(), p.LogFile())
+		fmt.Fprintf(&w, "  %-14s %s  log: %s\n", p.Name, p.URL(), p.LogPath())
 	}
 	first := c.Orchestrators[0]
 	fmt.Fprintf(&w, `
