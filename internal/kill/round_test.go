@@ -1,0 +1,259 @@
+package kill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+// callers is how many clients are at work at once.
+const callers = 4
+
+// round is one deployment's, from its start to its end.
+type round struct {
+	t          *testing.T
+	d          *deployment
+	over       atomic.Bool  // no blow comes any more
+	hostDeaths atomic.Int64 // so far, of host agents
+	stillborn  atomic.Int64 // creates that a blow ended for good
+
+	mu         sync.Mutex
+	struck     map[holdfast.InstanceID]bool
+	lives      []*life
+	failures   map[string]int // calls that had to be repeated, by code and reason
+	violations []string
+}
+
+func (r *round) violate(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
+}
+
+func (r *round) born(l *life) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lives = append(r.lives, l)
+}
+
+func (r *round) failed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures[fmt.Sprint(holdfast.CodeOf(err), " ", holdfast.ReasonOf(err))]++
+}
+
+func (r *round) wasStruck(l *life) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.struck[l.instance]
+}
+
+// tally is what a round adds to the figures.
+type tally struct {
+	blows, lives, repeats, violations int
+	hits                              map[string]int
+}
+
+// play is one round: blows under load, then rest, then the account.
+func play(t *testing.T, k kind, seed uint64, blows int) tally {
+	t.Helper()
+	dir := t.TempDir()
+	d, err := k.start(t, dir)
+	if err != nil {
+		if d != nil {
+			err = errors.Join(err, d.stop())
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // again, where the round did not get that far
+		if err := d.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &round{t: t, d: d, struck: map[holdfast.InstanceID]bool{}, failures: map[string]int{}}
+	s := &striker{d: d, frozen: map[int]bool{}, hits: map[string]int{},
+		hostDeaths: func() { r.hostDeaths.Add(1) },
+		struck:     func(id holdfast.InstanceID) { r.mu.Lock(); r.struck[id] = true; r.mu.Unlock() }}
+	r.load(s, plan(seed, blows, d.postgres != nil))
+	if err := errors.Join(s.errs...); err != nil {
+		t.Error(err)
+	}
+	r.account()
+	lives := len(r.lives)
+	for _, v := range r.violations {
+		t.Error(v)
+	}
+	if t.Failed() {
+		t.Logf("seed %d\n%s", seed, d.logs())
+	}
+	r.end(t.Context())
+	t.Logf("%d blows %v; %d sandboxes, %d of them stillborn; calls repeated: %v", s.total(), s.hits, lives, r.stillborn.Load(), r.failures)
+	repeats := 0
+	for _, n := range r.failures {
+		repeats += n
+	}
+	return tally{blows: s.total(), lives: lives, repeats: repeats, violations: len(r.violations), hits: s.hits}
+}
+
+// load strikes while the callers are at work, and returns when all have ended
+// and everything runs again.
+func (r *round) load(s *striker, blows []strike) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	defer cancel()
+	var work sync.WaitGroup
+	for n := range callers {
+		c := &caller{round: r, number: n, turn: n, random: rand.New(rand.NewPCG(uint64(n), 7))} //nolint:gosec // to be repeated
+		work.Go(func() { c.run(ctx) })
+	}
+	for i, b := range blows {
+		wait(b.after)
+		if err := s.do(b); err != nil {
+			r.t.Errorf("blow %d: %v", i, err)
+			cancel()
+			break
+		}
+	}
+	s.goingOn.Wait()
+	r.over.Store(true)
+	work.Wait()
+}
+
+// account lets the deployment come to rest and holds it against the lives.
+func (r *round) account() {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
+	defer cancel()
+	all := r.rest(ctx)
+	known := map[holdfast.SandboxID]bool{}
+	c := &caller{round: r, number: callers, random: rand.New(rand.NewPCG(1, 1))} //nolint:gosec // to be repeated
+	for _, l := range r.lives {
+		known[l.id] = true
+		if err := c.verify(ctx, l); err != nil {
+			r.violate("at rest, %s %s: %v", l.create.RequestID, l.id, err)
+		}
+	}
+	for _, sb := range all {
+		if !known[sb.ID] {
+			r.violate("%s was made and nobody was told", sb.ID)
+		}
+	}
+	r.instances(all)
+}
+
+// rest waits until nothing is pending any more, and lists what there is then.
+func (r *round) rest(ctx context.Context) []holdfast.Sandbox {
+	r.t.Helper()
+	var all []holdfast.Sandbox
+	pending := ""
+	quiet := func() bool {
+		var err error
+		pending = ""
+		if all, err = r.list(ctx); err != nil {
+			pending = err.Error()
+			return false
+		}
+		for _, sb := range all {
+			if sb.Operation != nil || sb.State == holdfast.SandboxCreating || sb.State == holdfast.SandboxDeleting || sb.HostUnreachable {
+				pending += fmt.Sprintf("%s %s host unreachable %v %+v\n", sb.ID, sb.State, sb.HostUnreachable, sb.Operation)
+			}
+		}
+		return pending == ""
+	}
+	if !testenv.Eventually(patience, quiet) {
+		r.violate("pending %s after the last blow:\n%s", patience, pending)
+	}
+	return all
+}
+
+// list is every sandbox that is not deleted, as each orchestrator says.
+func (r *round) list(ctx context.Context) (all []holdfast.Sandbox, err error) {
+	for i, api := range r.d.apis {
+		one, cancel := context.WithTimeout(ctx, attempt)
+		page, err := api.ListSandboxes(one, holdfast.ListSandboxes{PageSize: holdfast.MaxPageSize})
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if page.NextPageToken != "" {
+			return nil, errors.New("more sandboxes than a page holds")
+		}
+		if i > 0 && len(page.Sandboxes) != len(all) {
+			return nil, fmt.Errorf("one orchestrator has %d sandboxes, another %d", len(all), len(page.Sandboxes))
+		}
+		all = page.Sandboxes
+	}
+	living := all[:0]
+	for _, sb := range all {
+		if sb.State != holdfast.SandboxDeleted {
+			living = append(living, sb)
+		}
+	}
+	return living, nil
+}
+
+// instances holds what runs on the machine against what should: one boot for
+// each sandbox that lives, and nothing else.
+func (r *round) instances(all []holdfast.Sandbox) {
+	r.t.Helper()
+	var wrong string
+	right := testenv.Eventually(20*time.Second, func() bool {
+		guests, err := r.d.guests()
+		if err != nil {
+			wrong = err.Error()
+			return false
+		}
+		count := map[holdfast.InstanceID]int{}
+		for _, g := range guests {
+			count[g.instance]++
+		}
+		wrong = ""
+		for _, sb := range all {
+			want := 1
+			if sb.State == holdfast.SandboxFailed {
+				want = 0
+			}
+			if count[sb.Instance] != want {
+				wrong += fmt.Sprintf("%s %s has %d instances of %s\n", sb.ID, sb.State, count[sb.Instance], sb.Instance)
+			}
+			delete(count, sb.Instance)
+		}
+		for id := range count {
+			wrong += fmt.Sprintf("%s runs for nobody\n", id)
+		}
+		return wrong == ""
+	})
+	if !right {
+		r.violate("%s", strings.TrimSpace(wrong))
+	}
+}
+
+// end deletes everything, and holds machine and databases against nothing.
+func (r *round) end(ctx context.Context) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	all, err := r.list(ctx)
+	if err != nil {
+		r.t.Error(err)
+	}
+	for _, sb := range all {
+		if _, err := r.d.one(0).DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
+			r.t.Errorf("delete %s: %v", sb.ID, err)
+		}
+	}
+	r.rows(ctx)
+	if err := r.d.stop(); err != nil {
+		r.t.Error(err)
+	}
+	testenv.WantNothingLeft(r.t, testenv.Census{}, r.d.dirs...)
+}

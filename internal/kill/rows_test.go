@@ -1,0 +1,105 @@
+package kill
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	_ "modernc.org/sqlite"             // the driver "sqlite"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
+)
+
+// account is one number that the rows of a party have to come to.
+type account struct {
+	party, what, query string
+	want               func(lives int64) int64
+}
+
+func nothing(int64) int64    { return 0 }
+func each(lives int64) int64 { return lives }
+
+// accounts are what is left of so many sandboxes once all are deleted: a
+// tombstone each, a request key each, one create and one delete in the journal;
+// nothing held, nothing pending, nothing unsent.
+func accounts() []account {
+	return []account{
+		{"orchestrator", "sandboxes", "SELECT count(*) FROM sandbox", each},
+		{"orchestrator", "sandboxes that are not deleted", "SELECT count(*) FROM sandbox WHERE state <> 'DELETED'", nothing},
+		{"orchestrator", "request keys", "SELECT count(*) FROM request WHERE method = 'CreateSandbox'", each},
+		{"orchestrator", "resources of request keys", "SELECT count(DISTINCT resource) FROM request WHERE method = 'CreateSandbox'", each},
+		{"orchestrator", "creates in the journal", "SELECT count(*) FROM operation WHERE kind = 'CREATE'", each},
+		{"orchestrator", "deletes that were done", "SELECT count(*) FROM operation WHERE kind = 'DELETE' AND state = 'DONE'", each},
+		{"orchestrator", "operations pending", "SELECT count(*) FROM operation WHERE state = 'PENDING'", nothing},
+		{"orchestrator", "claims", "SELECT count(*) FROM operation WHERE claim_expires > 0 AND state = 'PENDING'", nothing},
+		{"orchestrator", "sandboxes in the quotas", "SELECT CAST(coalesce(sum(sandboxes), 0) AS BIGINT) FROM quota_shard", nothing},
+		{"fleet", "instances that are not absent", "SELECT count(*) FROM instance WHERE state <> 'ABSENT'", nothing},
+		{"fleet", "instances that hold room", "SELECT count(*) FROM instance WHERE held <> 0", nothing},
+		{"fleet", "room that is taken", "SELECT CAST(coalesce(sum(used_cpu_millis + used_memory_bytes + used_instances), 0) AS BIGINT) FROM host", nothing},
+		{"fleet", "leftovers", "SELECT count(*) FROM leftover", nothing},
+		{"fleet", "events unsent", "SELECT count(*) FROM outbox WHERE state <> 'SENT'", nothing},
+	}
+}
+
+// rows holds the databases against the accounts; what sweeps and outboxes are
+// still at gets some time.
+func (r *round) rows(ctx context.Context) {
+	r.t.Helper()
+	var wrong []string
+	var err error
+	right := testenv.Eventually(30*time.Second, func() bool {
+		wrong, err = r.count(ctx)
+		return err == nil && len(wrong) == 0
+	})
+	if !right {
+		r.violate("rows: %s %v", strings.Join(wrong, "; "), err)
+		r.t.Errorf("rows: %s %v", strings.Join(wrong, "; "), err)
+	}
+}
+
+func (r *round) count(ctx context.Context) (wrong []string, err error) {
+	for _, party := range []string{"orchestrator", "fleet"} {
+		db, err := r.d.open(party)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range accounts() {
+			if a.party != party {
+				continue
+			}
+			var got int64
+			if err := db.QueryRowContext(ctx, a.query).Scan(&got); err != nil {
+				return nil, errors.Join(fmt.Errorf("%s: %w", a.query, err), db.Close())
+			}
+			if want := a.want(int64(len(r.lives))); got != want {
+				wrong = append(wrong, fmt.Sprintf("%s: %d %s, want %d", party, got, a.what, want))
+			}
+		}
+		if err := db.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return wrong, nil
+}
+
+// open opens a party's database beside its server, to read it.
+func (d *deployment) open(party string) (*sql.DB, error) {
+	if d.database != "" {
+		return sql.Open("pgx", d.database+"?search_path="+party)
+	}
+	for _, dir := range d.stores {
+		found, err := filepath.Glob(filepath.Join(dir, party+".db"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range found {
+			return sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)")
+		}
+	}
+	return nil, fmt.Errorf("the %s has no database", party)
+}
