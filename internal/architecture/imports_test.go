@@ -78,6 +78,7 @@ var table = map[string]row{
 	"internal/acceptance":   {ours: "*", modules: "*", why: "tests only: the promises on real programs and containers"},
 	"internal/bench":        {ours: "*", modules: "*", why: "a program that measures the others"},
 	"internal/architecture": {why: "tests only"},
+	"internal/kill":         {why: "tests only: rung 5 of the proof, real programs killed"},
 	"internal/prove":        {why: "what the rungs of the proof share; they import it, so it knows none of them"},
 	"simulation/explorer":   {why: "walks states, whatever they are of; the models are tests beside the decisions they drive"},
 	"internal/testsummary":  {why: "reads `go test -json`"},
