@@ -39,12 +39,26 @@ test: ## everything that must pass
 	@scripts/deps.sh test
 	@$(MAKE) --no-print-directory build
 	@$(GO) build -o bin/testsummary ./internal/testsummary
-	@$(GO) test -race -timeout 14m -json ./... 2>&1 | bin/testsummary $(NO_SKIPS)
+	@$(GO) build -o bin/prove ./internal/prove/run
+	@{ failed=0; \
+	$(GO) test -race -timeout 14m -json ./... || failed=1; \
+	echo; echo "A slice of each rung of the proof, without the race detector:"; \
+	$(GO) test -run '^TestProve' -timeout 10m -json $$(bin/prove -list) || failed=1; \
+	exit $$failed; } 2>&1 | bin/testsummary $(NO_SKIPS)
 
 .PHONY: test-short
 test-short: ## the fast part of it: no containers, no race detector
 	@$(GO) build -o bin/testsummary ./internal/testsummary
 	@$(GO) test -short -json ./... 2>&1 | bin/testsummary
+
+# The time that all rungs share: make prove PROVE=10m. Without it each goes on to its goal, which takes hours.
+PROVE ?= 0s
+
+.PHONY: prove
+prove: ## the rungs of the proof, each to its goal or as far as PROVE=10m lets it, and a page of figures
+	@scripts/deps.sh test
+	@$(GO) build -o bin/prove ./internal/prove/run
+	@exec $(SUDO) bin/prove -time $(PROVE)
 
 .PHONY: bench
 bench: ## the speed table: each figure beside what it is measured against, in one run

@@ -1,0 +1,75 @@
+// Command run is make prove: it climbs the rungs of the proof one after another,
+// each as its own tests run long, and ends with one page that says what was
+// counted, against which goal, and how often an invariant was broken.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	budget := flag.Duration("time", 0, "how long all of it may take; 0: each rung until its goal")
+	only := flag.String("rungs", "", "numbers of the rungs to climb, with commas; empty: all")
+	list := flag.Bool("list", false, "print the rungs' packages and do nothing")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *budget, *only, *list)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "prove:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, budget time.Duration, only string, list bool) error {
+	rungs, err := find(".")
+	if err != nil {
+		return err
+	}
+	if list {
+		for _, r := range rungs {
+			for _, p := range r.packages {
+				fmt.Println(p.path)
+			}
+		}
+		return nil
+	}
+	if rungs, err = choose(rungs, only); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "holdfast-prove-")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	var results []result
+	for i, r := range rungs {
+		share := r.generous
+		if budget > 0 {
+			share = shareOf(rungs[i:], budget-time.Since(began))
+		}
+		fmt.Printf("rung %d, %s: at most %s\n", r.number, r.name, share.Round(time.Second))
+		climbed := climb(ctx, r, share, filepath.Join(dir, fmt.Sprint("rung-", r.number)))
+		results = append(results, climbed)
+		if climbed.failure != "" {
+			fmt.Printf("rung %d failed after %s: %s\n%s\n", r.number, climbed.took.Round(time.Second), climbed.failure, climbed.tail())
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	p := page{results: results, took: time.Since(began), timed: budget > 0}
+	fmt.Print(p.String())
+	if wrong := p.wrong(); len(wrong) > 0 {
+		return fmt.Errorf("not shown: %s\nall output is in %s", strings.Join(wrong, "; "), dir)
+	}
+	return os.RemoveAll(dir)
+}
