@@ -21,9 +21,9 @@ func Migrations() []store.Migrations {
 		panic(err) // the path is a constant of this file, and valid
 	}
 	return []store.Migrations{
-		{Name: "fleet", FS: own},
 		{Name: "inbox", FS: inbox.Migrations()},
 		{Name: "outbox", FS: outbox.Migrations()},
+		{Name: "fleet", FS: own},
 		lineage.Migrations(),
 	}
 }

@@ -80,7 +80,7 @@ func Sources(ctx context.Context, tx Tx, after string, n int) (sources []string,
 // retry; a row purged sooner would let a late retry take effect twice (T20).
 func Purge(ctx context.Context, tx Tx, source string, before time.Time, n int) (deleted int, err error) {
 	res, err := tx.ExecContext(ctx, fmt.Sprintf(`DELETE FROM delivery WHERE source = $1 AND id IN
-		(SELECT id FROM delivery WHERE source = $1 AND received_at < $2 ORDER BY id LIMIT %d)`, limit(n)),
+		(SELECT id FROM delivery WHERE source = $1 AND received_at < $2 ORDER BY received_at, id LIMIT %d)`, limit(n)),
 		source, before.UnixMicro())
 	if err != nil {
 		return 0, fmt.Errorf("inbox: purge %s: %w", source, err)
