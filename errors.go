@@ -50,6 +50,7 @@ const (
 	ReasonCreateFailed     Reason = "CREATE_FAILED"      // the create was refused for good; the resource is FAILED
 	ReasonExpired          Reason = "EXPIRED"            // the lifetime ended
 	ReasonSlow             Reason = "SLOW_CONSUMER"      // what was yielded was not taken in time; go on after the version in detail "after"
+	ReasonBeginAnew        Reason = "BEGIN_ANEW"         // a watch cannot go on from there: it begins without a version
 	ReasonNoCapacity       Reason = "NO_CAPACITY"        // no host has room; the operation stays pending
 	ReasonPreparing        Reason = "PREPARING"          // the image is being prepared; the operation stays pending
 	ReasonHostUnreachable  Reason = "HOST_UNREACHABLE"   // the host does not answer; its state is not known

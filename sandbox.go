@@ -169,7 +169,9 @@ type SetSandboxLifetime struct {
 // WatchSandboxes asks for every sandbox of the project, then for every change.
 type WatchSandboxes struct {
 	// After is the Version of the last event that was seen: only what changed
-	// since then comes. "" begins with every sandbox that is not deleted.
+	// since then comes. "" begins with every sandbox that is not deleted. A version
+	// behind which tombstones are purged (7 days after the deletion), or that is ahead
+	// of a restored database, is refused: OUT_OF_RANGE, reason BEGIN_ANEW.
 	After string
 }
 
@@ -180,6 +182,9 @@ type WatchSandboxes struct {
 type SandboxEvent struct {
 	Version string // goes into WatchSandboxes.After; opaque
 	Sandbox *Sandbox
+	// Anew is the Go client's word that it had to begin anew, alone in its event: the
+	// events from here to the next without a sandbox are all that there is.
+	Anew bool
 }
 
 // ListSandboxes filters and pages.

@@ -1,6 +1,8 @@
 package orchestrator
 
 import (
+	"time"
+
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/reconcile"
 )
@@ -22,7 +24,7 @@ func Registry() reconcile.Registry {
 		Hops: hopEntries(),
 		Tables: []reconcile.Table{
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
-			{Name: "process_request", Why: "the boot on which a process's request id was first used; written once, before the guest is called"},
+			{Name: "process_request", Sweep: SweepBoots, Why: "the boot on which a process's request id was first used; of a boot that is over it goes after 7 days"},
 			{Name: "delivery", Sweep: SweepInbox},
 			{Name: "lineage", Why: "one row: whose database this is; it changes by an operator's recovery alone"},
 			{Name: "sandbox_version", Why: "the last number of a project's changes, one row per project; it only rises"},
@@ -53,7 +55,7 @@ func sandboxEntry() reconcile.Resource {
 			{Name: string(holdfast.SandboxDeleting), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
 				Authority: "fleet, then host", Sweep: SweepOperations, Resolution: "the delete is carried on, for ever"},
 			{Name: string(holdfast.SandboxDeleted), Contradictable: true, Authority: "fleet, then host", Sweep: SweepInstances,
-				Resolution: "an instance that is there nevertheless is removed"},
+				Resolution: "an instance that is there nevertheless is removed; the tombstone is purged after 7 days (sandbox-purge), its request id is kept"},
 		},
 	}
 }
@@ -61,6 +63,8 @@ func sandboxEntry() reconcile.Resource {
 func operationEntry() reconcile.Resource {
 	return reconcile.Resource{
 		Kind: "operation", Tables: []string{"operation"},
+		// The journal goes with its sandbox's tombstone, when that was kept for 7 days.
+		Lifetime: reconcile.Notice{Sweep: SweepPurge, By: time.Minute},
 		States: []reconcile.State{
 			{Name: string(holdfast.OperationPending), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
 				Authority: "fleet, then host", Sweep: SweepOperations,

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/delivery"
-	"github.com/holdfast-dev/holdfast/delivery/inbox"
 	"github.com/holdfast-dev/holdfast/operation"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
@@ -20,7 +18,9 @@ const (
 	SweepOperations = "sandbox-operations" // pending, and nobody is at it
 	SweepInstances  = "sandbox-instances"  // recorded but gone, and there but not wanted
 	SweepExpiry     = "sandbox-expiry"     // lifetimes, retentions and records that are over
-	SweepInbox      = "orchestrator-inbox" // delivery rows of boots that are over
+	SweepPurge      = "sandbox-purge"      // tombstones that were kept long enough
+	SweepBoots      = "sandbox-boots"      // what boots left that are over
+	SweepInbox      = "orchestrator-inbox" // old delivery rows of the fleet's
 	SweepQuotas     = "project-quotas"     // counters that are not what sandboxes hold
 )
 
@@ -38,7 +38,9 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing},
 		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8},
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
-		{Name: SweepInbox, Every: rest, Page: s.inboxPage},
+		{Name: SweepPurge, Every: rest, Page: s.oldTombstones, PageSize: 20 * purgeGroup, Concurrency: 2},
+		{Name: SweepBoots, Every: rest, Page: s.oldBoots, Concurrency: 2},
+		{Name: SweepInbox, Every: rest, Page: s.oldFleetDeliveries},
 		{Name: SweepQuotas, Every: rest, Page: s.quotaPage},
 	}
 }
@@ -286,63 +288,5 @@ func (s *Service) confirmEnded(ctx context.Context, was holdfast.Observation) er
 		return err
 	})
 	s.exited(e, err)
-	return err
-}
-
-// inboxKept is how long delivery rows of an ended boot are kept: longer than any
-// late retry (trap T20).
-const inboxKept = 7 * 24 * time.Hour
-
-// inboxPage purges delivery rows of boots that are over. Rows of a live boot stay.
-func (s *Service) inboxPage(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
-	var items []reconcile.Item
-	next := ""
-	err := s.view(ctx, "inbox sources", func(tx store.Tx, now time.Time) error {
-		items, next = nil, ""
-		sources, err := inbox.Sources(ctx, tx, after, limit)
-		if err != nil {
-			return err
-		}
-		for _, source := range sources {
-			next = source
-			live, err := liveSource(ctx, tx, source)
-			if err != nil {
-				return err
-			}
-			if live {
-				continue
-			}
-			items = append(items, reconcile.Item{Key: source, Act: func(ctx context.Context) error {
-				return s.purgeInbox(ctx, source, limit)
-			}})
-		}
-		if len(sources) < limit {
-			next = ""
-		}
-		return nil
-	})
-	return items, next, err
-}
-
-// liveSource reports whether a source is a boot that a sandbox still has.
-func liveSource(ctx context.Context, tx store.Tx, source string) (bool, error) {
-	instance, incarnation, ok := delivery.ParseInstanceSource(source)
-	if !ok {
-		return false, nil
-	}
-	r, found, err := oneRow(ctx, tx, `WHERE instance = $1`, instance)
-	return found && r.Incarnation == incarnation && r.State != holdfast.SandboxDeleted, err
-}
-
-func (s *Service) purgeInbox(ctx context.Context, source string, limit int) error {
-	purged := 0
-	err := s.update(ctx, "purge inbox", func(tx store.Tx, now time.Time) error {
-		var err error
-		purged, err = inbox.Purge(ctx, tx, source, now.Add(-inboxKept), limit)
-		return err
-	})
-	if err == nil && purged == 0 {
-		return reconcile.ErrSkipped
-	}
 	return err
 }

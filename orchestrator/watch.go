@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,11 +34,11 @@ func (s *Service) WatchSandboxes(ctx context.Context, caller holdfast.Caller, in
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	w := watch{Service: s, project: caller.Project, yield: yield, anew: in.After == ""}
-	var err error
-	if w.seen, err = parseVersion(in.After); err != nil {
+	seen, err := parseVersion(in.After)
+	if err != nil {
 		return err
 	}
+	w := watch{Service: s, project: caller.Project, yield: yield, seen: seen, begun: in.After != "", anew: in.After == "" || seen.base > 0}
 	for {
 		changed := s.changes.next()
 		more, err := w.step(ctx)
@@ -59,7 +60,8 @@ type watch struct {
 	project holdfast.ProjectID
 	yield   func(holdfast.SandboxEvent) error
 	seen    version
-	anew    bool // what is deleted already is no news, until the watch has caught up
+	begun   bool
+	anew    bool // what was deleted before it began is no news, until the watch has caught up
 	caught  bool
 	told    time.Time
 }
@@ -69,25 +71,45 @@ type watch struct {
 type version struct {
 	number int64
 	id     string
+	// base is the last number there was when the watch began with everything, 0 once
+	// it has caught up: what was deleted up to it was never shown.
+	base int64
 }
 
 func (v version) String() string {
-	if v.id == "" {
-		return strconv.FormatInt(v.number, 10)
+	text := strconv.FormatInt(v.number, 10)
+	if v.id != "" {
+		text += "." + v.id
 	}
-	return strconv.FormatInt(v.number, 10) + "." + v.id
+	if v.base > 0 {
+		text += "@" + strconv.FormatInt(v.base, 10)
+	}
+	return text
 }
 
-func parseVersion(text string) (version, error) {
+func parseVersion(text string) (v version, err error) {
 	if text == "" {
 		return version{}, nil
 	}
-	n, id, _ := strings.Cut(text, ".")
-	number, err := strconv.ParseInt(n, 10, 64)
-	if err != nil || number < 0 {
+	place, base, has := strings.Cut(text, "@")
+	n, id, _ := strings.Cut(place, ".")
+	v.id = id
+	if v.number, err = strconv.ParseInt(n, 10, 64); err == nil && has {
+		v.base, err = strconv.ParseInt(base, 10, 64)
+	}
+	if err != nil || v.number < 0 || v.base < 0 {
 		return version{}, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField, "after is no version that an event carried").With("field", "after")
 	}
-	return version{number, id}, nil
+	return v, nil
+}
+
+// whole is the number up to which everything was seen, or was over before the
+// watch began.
+func (v version) whole() int64 {
+	if v.id != "" {
+		return max(v.number-1, v.base) // others of the same number may not have been seen
+	}
+	return max(v.number, v.base)
 }
 
 // step numbers what has changed, yields one page, and reports whether there may
@@ -112,10 +134,11 @@ func (w *watch) step(ctx context.Context) (more bool, err error) {
 	if len(page) == watchPage {
 		return true, nil
 	}
-	w.seen = version{number: last}
 	if full {
+		w.seen = version{number: last, base: w.seen.base}
 		return true, nil
 	}
+	w.seen = version{number: last}
 	caught := w.caught
 	w.anew, w.caught = false, true
 	if !caught || time.Since(w.told) > watchBeat {
@@ -155,24 +178,25 @@ func (w watched) event(s *Service) holdfast.SandboxEvent {
 // page reads what was numbered behind the place that was seen, and the last
 // number given: with a page that is not full, everything up to it was read.
 func (w *watch) page(ctx context.Context) (page []watched, last int64, err error) {
-	where, args := `WHERE project = $1 AND version > $2`, []any{string(w.project), w.seen.number}
+	where, from := `version > $2`, []any{string(w.project), w.seen.number}
 	if w.seen.id != "" {
-		where, args = `WHERE project = $1 AND (version, id) > ($2, $3)`, append(args, w.seen.id)
+		where, from = `(version, id) > ($2, $3)`, append(from, w.seen.id)
 	}
-	if w.anew {
-		where += ` AND state <> 'DELETED'`
-	}
-	where += ` AND version > 0 ORDER BY version, id LIMIT ` + strconv.Itoa(watchPage)
 	err = w.view(ctx, "watch sandboxes", func(tx store.Tx, _ time.Time) error {
 		page = nil
-		var err error
-		if last, err = lastNumber(ctx, tx, w.project, ""); err != nil {
+		n, err := readNumbers(ctx, tx, w.project, "")
+		if err != nil {
 			return err
 		}
-		if w.seen.number > last {
-			return holdfast.E(holdfast.OutOfRange, holdfast.ReasonBadField,
-				"version %s is ahead of this database, which knows %d: was it restored? watch again without one", w.seen, last).With("field", "after")
+		last = n.last
+		if err := w.check(n); err != nil {
+			return err
 		}
+		where, args := `WHERE project = $1 AND version > 0 AND `+where, from
+		if w.anew { // one that was deleted since may have been shown
+			where, args = where+` AND (state <> 'DELETED' OR version > `+fmt.Sprintf("$%d", len(args)+1)+`)`, append(slices.Clone(args), w.seen.base)
+		}
+		where += ` ORDER BY version, id LIMIT ` + strconv.Itoa(watchPage)
 		list, err := rows(ctx, tx, where, args...)
 		if err != nil {
 			return err
@@ -182,7 +206,7 @@ func (w *watch) page(ctx context.Context) (page []watched, last int64, err error
 			if err != nil {
 				return err
 			}
-			at := watched{row: r, at: version{r.Version, string(r.ID)}}
+			at := watched{row: r, at: version{number: r.Version, id: string(r.ID), base: w.seen.base}}
 			if has {
 				at.op = &op
 			}
@@ -190,16 +214,70 @@ func (w *watch) page(ctx context.Context) (page []watched, last int64, err error
 		}
 		return nil
 	})
+	w.begun = w.begun || err == nil
 	return page, last, err
 }
 
-func lastNumber(ctx context.Context, tx store.Tx, project holdfast.ProjectID, lock string) (int64, error) {
-	var last int64
-	err := tx.QueryRowContext(ctx, `SELECT version FROM sandbox_version WHERE project = $1`+lock, string(project)).Scan(&last)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return 0, fmt.Errorf("read the last version: %w", err)
+// check refuses to go on from a place behind which this database cannot tell every
+// change: it was restored from before it, or tombstones of later deletions are
+// purged (contract: A5). The place of a watch that begins with everything is now.
+func (w *watch) check(n numbers) error {
+	switch {
+	case !w.begun:
+		w.seen.base = n.last
+	case w.seen.number > n.last:
+		return beginAnew("version %s is ahead of this database, which knows %d: was it restored?", w.seen, n.last)
+	case w.seen.whole() < n.purged:
+		return beginAnew("deletions after version %s are purged: they are kept for %s", w.seen, holdfast.TombstoneKept)
 	}
-	return last, nil
+	return nil
+}
+
+func beginAnew(format string, args ...any) *holdfast.Error {
+	return holdfast.E(holdfast.OutOfRange, holdfast.ReasonBeginAnew,
+		format+" Watch again without a version, and forget what is not among what that begins with", args...).With("field", "after")
+}
+
+// numbers are what a project's changes are numbered by.
+type numbers struct {
+	last   int64 // the last one given
+	purged int64 // the highest that a purged tombstone had
+}
+
+func readNumbers(ctx context.Context, tx store.Tx, project holdfast.ProjectID, lock string) (n numbers, err error) {
+	err = tx.QueryRowContext(ctx, `SELECT version, purged FROM sandbox_version WHERE project = $1`+lock, string(project)).Scan(&n.last, &n.purged)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return numbers{}, fmt.Errorf("read the last version: %w", err)
+	}
+	return n, nil
+}
+
+// lockNumbers holds others off from numbering until the transaction ends.
+func lockNumbers(ctx context.Context, tx store.Tx, project holdfast.ProjectID) (*numbers, error) {
+	_, err := tx.ExecContext(ctx, `INSERT INTO sandbox_version (project, version) VALUES ($1, 0) ON CONFLICT DO NOTHING`, string(project))
+	if err != nil {
+		return nil, fmt.Errorf("number changes: %w", err)
+	}
+	n, err := readNumbers(ctx, tx, project, tx.ForUpdate())
+	return &n, err
+}
+
+// lose notes that a change of that number is gone; one that nobody numbered gets
+// its number first.
+func (n *numbers) lose(version int64) {
+	if version == 0 {
+		n.last++
+		version = n.last
+	}
+	n.purged = max(n.purged, version)
+}
+
+func (n *numbers) save(ctx context.Context, tx store.Tx, project holdfast.ProjectID) error {
+	_, err := tx.ExecContext(ctx, `UPDATE sandbox_version SET version = $2, purged = $3 WHERE project = $1`, string(project), n.last, n.purged)
+	if err != nil {
+		return fmt.Errorf("number changes: %w", err)
+	}
+	return nil
 }
 
 // number gives the next number to changes that are committed and have none, and
@@ -216,34 +294,31 @@ func (s *Service) number(ctx context.Context, project holdfast.ProjectID) (full 
 	}
 	var n int64
 	err = s.update(ctx, "number changes", func(tx store.Tx, _ time.Time) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO sandbox_version (project, version) VALUES ($1, 0) ON CONFLICT DO NOTHING`, string(project))
+		numbers, err := lockNumbers(ctx, tx, project)
 		if err != nil {
-			return fmt.Errorf("number changes: %w", err)
+			return err
 		}
-		n, err = giveNumber(ctx, tx, project)
+		n, err = numbers.give(ctx, tx, project)
 		return err
 	})
 	return n == numberBatch, err
 }
 
-// giveNumber numbers one batch, and returns how many that were.
-func giveNumber(ctx context.Context, tx store.Tx, project holdfast.ProjectID) (n int64, err error) {
-	last, err := lastNumber(ctx, tx, project, tx.ForUpdate())
-	if err != nil {
-		return 0, err
-	}
+// give numbers one batch, and returns how many that were.
+func (n *numbers) give(ctx context.Context, tx store.Tx, project holdfast.ProjectID) (given int64, err error) {
 	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET version = $2 WHERE version = 0 AND id IN
-		(SELECT id FROM sandbox WHERE project = $1 AND version = 0 ORDER BY id LIMIT $3)`, string(project), last+1, numberBatch)
+		(SELECT id FROM sandbox WHERE project = $1 AND version = 0 ORDER BY id LIMIT $3)`, string(project), n.last+1, numberBatch)
 	if err == nil {
-		n, err = res.RowsAffected()
-	}
-	if err == nil && n > 0 {
-		_, err = tx.ExecContext(ctx, `UPDATE sandbox_version SET version = $2 WHERE project = $1`, string(project), last+1)
+		given, err = res.RowsAffected()
 	}
 	if err != nil {
 		return 0, fmt.Errorf("number changes: %w", err)
 	}
-	return n, nil
+	if given == 0 {
+		return 0, nil
+	}
+	n.last++
+	return given, n.save(ctx, tx, project)
 }
 
 // rest waits for a change here, or as long as changes elsewhere may go unseen.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -134,12 +135,12 @@ func TestA5_AWatchGoesOnAfterAVersionAndMissesNoDeletion(t *testing.T) {
 	if e = h.watch(e.Version).next(t); e.Sandbox != nil {
 		t.Fatalf("nothing changed, and %+v came", e.Sandbox)
 	}
-	for _, nonsense := range []string{"x", "-1", "7x.sb"} {
+	for _, nonsense := range []string{"x", "-1", "7x.sb", "7@", "7.sb@x", "7@-1"} {
 		err := h.WatchSandboxes(t.Context(), alice, holdfast.WatchSandboxes{After: nonsense}, nil)
 		wantError(t, err, holdfast.InvalidArgument, holdfast.ReasonBadField)
 	}
 	err := h.WatchSandboxes(t.Context(), alice, holdfast.WatchSandboxes{After: "1000"}, nil)
-	wantError(t, err, holdfast.OutOfRange, holdfast.ReasonBadField) // trap T52
+	wantError(t, err, holdfast.OutOfRange, holdfast.ReasonBeginAnew) // trap T52
 }
 
 // contract: A5: what is pending is part of what is watched.
@@ -222,6 +223,47 @@ func TestT18_AChangeThatCommitsLateIsNotSkipped(t *testing.T) {
 	}
 }
 
+// contract: A5: a deletion while the first pages are read is not missed, also by a
+// watch that breaks off meanwhile and goes on.
+func TestA5_WhatIsDeletedWhileAWatchBeginsIsTold(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		h := newHarness(t)
+		gone := h.mustCreate("r0")
+		before := h.mutateOK(h.DeleteSandbox, h.mustCreate("r-before").ID)
+		for i := range watchPage {
+			h.mustCreate(fmt.Sprint("r-", i))
+		}
+		told, shown, after, enough := false, false, "", errors.New("enough")
+		take := func(e holdfast.SandboxEvent) error {
+			after = e.Version
+			switch {
+			case e.Sandbox == nil:
+				return enough
+			case e.Sandbox.ID == before.ID:
+				t.Error("what was deleted before is told")
+			case e.Sandbox.ID != gone.ID:
+			case e.Sandbox.State == holdfast.SandboxDeleted:
+				told = true
+			case !shown:
+				shown = true
+				h.mutateOK(h.DeleteSandbox, gone.ID)
+				if breaks {
+					return enough
+				}
+			}
+			return nil
+		}
+		for e := enough; after == "" || strings.Contains(after, "@"); {
+			if err := h.WatchSandboxes(t.Context(), alice, holdfast.WatchSandboxes{After: after}, take); !errors.Is(err, e) {
+				t.Fatal(err)
+			}
+		}
+		if !shown || !told {
+			t.Errorf("broken off %v: shown %v, deletion told %v", breaks, shown, told)
+		}
+	}
+}
+
 // trap T18: what is numbered later has a higher number, whoever numbers it.
 func TestT18_WhoeverNumbersWaitsForWhoeverDoes(t *testing.T) {
 	h := newHarness(t)
@@ -241,7 +283,11 @@ func TestT18_WhoeverNumbersWaitsForWhoeverDoes(t *testing.T) {
 	change(first.ID)
 	done := make(chan error, 1)
 	err := h.db.Update(t.Context(), func(tx store.Tx) error {
-		if _, err := giveNumber(t.Context(), tx, holdfast.ProjectDefault); err != nil {
+		n, err := lockNumbers(t.Context(), tx, holdfast.ProjectDefault)
+		if err != nil {
+			return err
+		}
+		if _, err := n.give(t.Context(), tx, holdfast.ProjectDefault); err != nil {
 			return err
 		}
 		change(second.ID)

@@ -1355,7 +1355,8 @@ func (x *SetSandboxLifetimeRequest) GetIfGeneration() int64 {
 type WatchSandboxesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The version of the last event seen: only what changed since comes. Empty:
-	// begin with every sandbox that is not deleted.
+	// begin with every sandbox that is not deleted. A version behind which
+	// deletions are purged is refused: OUT_OF_RANGE, reason BEGIN_ANEW.
 	After         string `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
