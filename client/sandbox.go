@@ -84,40 +84,6 @@ func (c *Client) SetSandboxLifetime(ctx context.Context, in holdfast.SetSandboxL
 	})
 }
 
-// WatchSandboxes yields every sandbox of the project, then every change, through
-// broken connections, until ctx ends or yield fails, with that error. A server
-// that stays away for ten attempts in a row, or refuses, ends it too: the Version
-// of the last event goes into another call, which misses nothing (contract: A5).
-func (c *Client) WatchSandboxes(ctx context.Context, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
-	if err := in.Validate(); err != nil {
-		return err
-	}
-	var refused error
-	for breaks := 1; ; breaks++ {
-		err := c.services.Sandboxes.WatchSandboxes(ctx, c.caller, in, func(e holdfast.SandboxEvent) error {
-			if refused = yield(e); refused == nil {
-				in.After, breaks = e.Version, 1
-			}
-			return refused
-		})
-		switch {
-		case refused != nil:
-			return refused
-		case ctx.Err() != nil:
-			return holdfast.AsError(ctx.Err())
-		case err == nil:
-			err = holdfast.E(holdfast.Unavailable, holdfast.ReasonInterrupted, "the watch ended")
-		case !broken(err):
-			return err
-		}
-		pause := wait(breaks, c.settings.random(), 0)
-		c.settings.retry(Retry{Method: "WatchSandboxes", Attempt: breaks, Wait: pause, Cause: err})
-		if breaks >= maxBreaks || !sleep(ctx, pause) {
-			return err
-		}
-	}
-}
-
 // GetSandbox reads a sandbox, or the tombstone of a deleted one. It only
 // observes (contract: A5).
 func (c *Client) GetSandbox(ctx context.Context, id holdfast.SandboxID) (holdfast.Sandbox, error) {

@@ -59,6 +59,58 @@ func TestA5_AWatchGoesOnThroughBrokenConnections(t *testing.T) {
 	})
 }
 
+// forgetful no longer knows changes after any version but its own.
+type forgetful struct {
+	breaking
+	refusals int
+}
+
+func (f *forgetful) WatchSandboxes(ctx context.Context, who holdfast.Caller, in holdfast.WatchSandboxes, yield func(holdfast.SandboxEvent) error) error {
+	if in.After != "" && f.refusals > 0 {
+		f.refusals--
+		f.calls = append(f.calls, in.After)
+		return holdfast.E(holdfast.OutOfRange, holdfast.ReasonBeginAnew, "deletions are purged")
+	}
+	return f.breaking.WatchSandboxes(ctx, who, in, yield)
+}
+
+// contract: A5: the watch lists again, and says so.
+func TestA5_AWatchThatWasAwayTooLongBeginsAnewAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := &forgetful{breaking: breaking{last: 3, each: 5, err: unavailable()}, refusals: 1}
+		var got []string
+		enough := errors.New("enough")
+		var notice error
+		c := client.Over(rpc.Services{Sandboxes: service}, client.WithRetryNotice(func(r client.Retry) {
+			if notice == nil {
+				notice = r.Cause
+			}
+		}))
+		err := c.WatchSandboxes(t.Context(), holdfast.WatchSandboxes{After: "2"}, func(e holdfast.SandboxEvent) error {
+			if e.Anew {
+				got = append(got, "anew"+e.Version)
+				return nil
+			}
+			if got = append(got, e.Version); e.Version == "3" {
+				return enough
+			}
+			return nil
+		})
+		if !errors.Is(err, enough) || !slices.Equal(got, []string{"anew", "1", "2", "3"}) || !slices.Equal(service.calls, []string{"2", ""}) {
+			t.Fatalf("%q by %q, %v", got, service.calls, err)
+		}
+		if holdfast.ReasonOf(notice) != holdfast.ReasonBeginAnew {
+			t.Errorf("the caller was told %v", notice)
+		}
+		service = &forgetful{refusals: 1}
+		err = client.Over(rpc.Services{Sandboxes: service}).WatchSandboxes(t.Context(), holdfast.WatchSandboxes{After: "2"},
+			func(holdfast.SandboxEvent) error { return enough })
+		if !errors.Is(err, enough) || len(service.calls) != 1 {
+			t.Fatalf("%v, %q", err, service.calls)
+		}
+	})
+}
+
 func TestAWatchOfAServerThatStaysAwayEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &breaking{last: 3, each: 5, err: unavailable()}

@@ -103,6 +103,10 @@ func watchSandboxes(cmd *cobra.Command, a *app, after string) error {
 	defer stop()
 	err = c.WatchSandboxes(ctx, holdfast.WatchSandboxes{After: after}, func(e holdfast.SandboxEvent) error {
 		switch {
+		case e.Anew && a.output == "json":
+			return write(a.out, []byte("{\"anew\":true}\n"))
+		case e.Anew: // the notice on standard error says why
+			return nil
 		case a.output == "json":
 			return a.json(e)
 		case e.Sandbox == nil:
