@@ -81,6 +81,7 @@ var table = map[string]row{
 	"internal/kill":         {why: "tests only: rung 5 of the proof, real programs killed"},
 	"internal/prove":        {why: "what the rungs of the proof share; they import it, so it knows none of them"},
 	"simulation/explorer":   {why: "walks states, whatever they are of; the models are tests beside the decisions they drive"},
+	"internal/prove/run":    {ours: "internal/prove", why: "a program that runs the rungs as tests, and reads what they report"},
 	"internal/testsummary":  {why: "reads `go test -json`"},
 	"cmd/holdfast":          {ours: "*", modules: "*", why: "a program names implementations"},
 	"cmd/holdfast-guest":    {ours: ". guestagent spool rpc/guest", modules: sys, why: "a program, and the one that must stay tiny"},
