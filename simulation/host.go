@@ -1,0 +1,204 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/guestagent"
+	"github.com/holdfast-dev/holdfast/hostagent"
+	rpcguest "github.com/holdfast-dev/holdfast/rpc/guest"
+	"github.com/holdfast-dev/holdfast/rpc/hop"
+	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
+	"github.com/holdfast-dev/holdfast/runtime"
+	"github.com/holdfast-dev/holdfast/runtime/simulated"
+	"github.com/holdfast-dev/holdfast/simulation/step"
+)
+
+// Host is a machine and the agent on it. The machine has the instances; they
+// outlive the agent.
+type Host struct {
+	*Party
+	world     *World
+	index     int
+	directory string
+
+	mu      sync.Mutex
+	machine *simulated.Driver // of the agent that lives
+	reboots int
+}
+
+func (w *World) newHost(i int) (*Host, error) {
+	h := &Host{world: w, index: i, directory: w.directory("host-" + strconv.Itoa(i))}
+	if err := os.MkdirAll(filepath.Join(h.directory, "image"), 0o700); err != nil {
+		return nil, fmt.Errorf("simulation: %w", err)
+	}
+	h.Party = w.party("host-"+strconv.Itoa(i), h.runAgent)
+	h.machine = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
+		w.boots.began(h.Name, b.Ref)
+		w.Trace.Note(h.Name, "boots %s/%d", step.Short(string(b.Ref.Instance)), b.Ref.Incarnation)
+		return w.newGuest(h, b)
+	}})
+	return h, nil
+}
+
+// Machine is the runtime as it is, without an agent between: what is true.
+func (h *Host) Machine() *simulated.Driver {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machine
+}
+
+// Lose crashes the agent and the machine under it: every instance is gone. The
+// agent finds another boot of the machine when it is started again.
+func (h *Host) Lose(ctx context.Context) error {
+	h.Crash()
+	h.world.Trace.Note(h.Name, "loses its machine")
+	h.world.count("host loss")
+	h.mu.Lock()
+	h.reboots++
+	machine := h.machine
+	h.mu.Unlock()
+	return machine.CrashHost(ctx)
+}
+
+// bootID is the machine's present boot.
+func (h *Host) bootID() (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return fmt.Sprintf("boot-%d-of-%s", h.reboots, h.Name), nil
+}
+
+func (h *Host) gateway() string { return "gateway-" + strconv.Itoa(h.index) + ".sim" }
+
+func (h *Host) runAgent(ctx context.Context, l *life) error {
+	w, hops := h.world, h.world.client(l)
+	h.mu.Lock()
+	if l.number > 1 {
+		h.machine = h.machine.Restart()
+	}
+	machine := h.machine
+	h.mu.Unlock()
+	agent, err := hostagent.New(hostagent.Config{
+		Directory: h.directory, Images: images{filepath.Join(h.directory, "image")},
+		Driver:     &step.Driver{Next: machine, Party: h.Name, Hook: l, GatewayURL: "http://" + h.gateway()},
+		ClusterKey: w.key, Name: h.Name, URL: "http://" + h.Name + ".sim", Capacity: w.config.Capacity,
+		Fleet: hostagent.FleetLink{URL: "http://fleets.sim", Client: hops, Token: w.key.Token(hop.HostAgent, hop.Fleet),
+			Secret: func(id holdfast.HostID) []byte { return w.key.Secret("host:" + string(id)) }},
+		Orchestrator: hostagent.OrchestratorLink{URL: "http://orchestrators.sim", Client: hops},
+		DialGuest:    dialGuest, Clock: h.Clock, BootID: h.bootID, Logger: w.config.Logger.With("party", h.Name),
+		Timing: hostagent.Timing{Sweep: w.config.Timing.Sweep, Heartbeat: w.config.Timing.Heartbeat, OrphanGrace: w.config.Timing.OrphanGrace},
+		IDs:    holdfast.IDs{Now: h.Clock, Rand: &chance{seed: w.config.Seed, who: h.Name}}, Jitter: h.jitter,
+		AroundRecord: step.Records(h.Name, l), BlindOutput: true,
+	})
+	if err != nil {
+		return err
+	}
+	l.onClose(agent.Close)
+	l.serve(h.Name+".sim", rpchost.Handler(agent, agent.Guest, w.key))
+	l.serve(h.gateway(), agent.GatewayHandler())
+	return agent.Start(ctx)
+}
+
+// dialGuest makes a guest's client, as a server does.
+func dialGuest(dial func(context.Context) (net.Conn, error)) holdfast.Guest {
+	return rpcguest.Dial(hop.Client{URL: "http://guest", HTTP: &http.Client{Transport: &http.Transport{
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableKeepAlives: true,
+	}}})
+}
+
+// images is an empty directory for every name.
+type images struct{ directory string }
+
+// Ensure implements hostagent.Images.
+func (i images) Ensure(context.Context, string, func(string)) (string, error) {
+	return i.directory, nil
+}
+
+// guest is a real guest agent, in this process.
+type guest struct {
+	agent *guestagent.Agent
+	http  *http.Server
+}
+
+func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
+	p := w.party(fmt.Sprintf("guest-%s/%d", step.Short(string(b.Ref.Instance)), b.Ref.Incarnation), nil)
+	home := &http.Client{Transport: &step.Transport{Party: p.Name, Hook: clientHook{p},
+		Next: homeward{host: h, ref: b.Ref, next: &wire{world: w, life: p.always()}}}}
+	agent, err := guestagent.New(guestagent.Config{
+		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(nil), HTTP: home, Telemetry: home,
+		Root: filepath.Join(b.Directory, "files"), Late: true, TelemetryEvery: w.config.Timing.Telemetry,
+		IDs: holdfast.IDs{Rand: &chance{seed: w.config.Seed, who: p.Name}}, Jitter: p.jitter,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("simulation: %w", err)
+	}
+	return &guest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}, nil
+}
+
+// Serve implements simulated.Guest.
+func (g *guest) Serve(l net.Listener) error {
+	if err := g.http.Serve(l); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Run implements simulated.Guest.
+func (g *guest) Run(ctx context.Context) error { return g.agent.Run(ctx) }
+
+// Close implements simulated.Guest.
+func (g *guest) Close() error { return errors.Join(g.http.Close(), g.agent.Close()) }
+
+// homeward is a guest's way to its host agent: nothing passes while it is frozen.
+type homeward struct {
+	host *Host
+	ref  holdfast.InstanceRef
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (h homeward) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := h.host.Machine().Reach(r.Context(), h.ref); err != nil {
+		if r.Body != nil {
+			err = errors.Join(err, r.Body.Close())
+		}
+		return nil, err
+	}
+	res, err := h.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.host.Machine().Reach(r.Context(), h.ref); err != nil {
+		return nil, errors.Join(err, res.Body.Close())
+	}
+	return res, nil
+}
+
+// boots is every boot that began, by instance and incarnation.
+type boots struct {
+	mu  *sync.Mutex
+	all map[holdfast.InstanceRef][]boot
+}
+
+type boot struct {
+	host string
+	at   time.Time
+}
+
+func newBoots() boots { return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}} }
+
+func (b boots) began(host string, ref holdfast.InstanceRef) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all[ref] = append(b.all[ref], boot{host: host, at: time.Now()})
+}

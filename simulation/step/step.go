@@ -1,0 +1,131 @@
+// Package step numbers what a party does that lasts or that others can see, and
+// lets a test act around it: hold it, fail it, let the party die before or after.
+//
+// The decorators here stand around what a party is given anyway (its database, its
+// runtime, its way to the others, its records), so that the code between them is
+// the code that runs in production. A party that has died takes no further step:
+// whatever still runs of it can change nothing.
+package step
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Kind is what sort of step it is.
+type Kind string
+
+// The kinds of steps.
+const (
+	Update Kind = "update" // a transaction that may write; it commits between Before and After
+	View   Kind = "view"   // a transaction that only reads
+	Hop    Kind = "hop"    // a request: it leaves after Before, its answer is there at After
+	Serve  Kind = "serve"  // a request that arrived: its handler runs between Before and After
+	Call   Kind = "call"   // a call of the runtime
+	Record Kind = "record" // a host agent's durable record; its hook must not wait, since a lock is held
+)
+
+// Step is one step that a party is about to take, or has taken.
+type Step struct {
+	Party  string
+	Kind   Kind
+	Name   string // of the function, the path, the call or the record's state
+	Key    string // whom it is about: ids, as far as they are known before; separated by spaces
+	N      int    // how many of this party, kind, name and key came until now, from 1
+	Number int    // how many steps the party has taken until this one, from 1; set by the hook that orders them
+}
+
+// String is the step as a trace shows it, with its ids shortened.
+func (s *Step) String() string {
+	text := fmt.Sprintf("%s %s %s", s.Party, s.Kind, s.Name)
+	if s.Key != "" {
+		text += " " + Short(s.Key)
+	}
+	return text
+}
+
+// Hook is told of every step. It is called from many goroutines at once.
+type Hook interface {
+	// Before is called when a party is about to take a step, and may wait (see Record).
+	// With an error the step does not happen, and the party gets that error.
+	Before(ctx context.Context, s *Step) error
+	// After is called when a step has happened, with its error. What it returns is what
+	// the party is told: an error in place of nil means that it happened and the word
+	// of it was lost.
+	After(ctx context.Context, s *Step, err error) error
+}
+
+// Hooks makes one hook of two functions; nil does nothing.
+type Hooks struct {
+	OnBefore func(ctx context.Context, s *Step) error
+	OnAfter  func(ctx context.Context, s *Step, err error) error
+}
+
+// Before implements Hook.
+func (h Hooks) Before(ctx context.Context, s *Step) error {
+	if h.OnBefore == nil {
+		return nil
+	}
+	return h.OnBefore(ctx, s)
+}
+
+// After implements Hook.
+func (h Hooks) After(ctx context.Context, s *Step, err error) error {
+	if h.OnAfter == nil {
+		return err
+	}
+	return h.OnAfter(ctx, s, err)
+}
+
+// around takes a step: Before, what it is, After.
+func around(ctx context.Context, hook Hook, s *Step, do func() error) error {
+	if err := hook.Before(ctx, s); err != nil {
+		return err
+	}
+	return hook.After(ctx, s, do())
+}
+
+var (
+	anID    = regexp.MustCompile(`[a-z]{2,3}-[0-9a-z]{26}`)
+	aHolder = regexp.MustCompile(`/[A-Z2-7]{26}$`)
+	bigID   = regexp.MustCompile(`[a-z]{2,3}-[0-9a-z]{26}|[0-9a-f]{64}`)
+)
+
+// maxKeys bounds how many ids make a key.
+const maxKeys = 3
+
+// idsIn finds the first different ids in a text.
+func idsIn(text string) []string {
+	var found []string
+	for _, id := range anID.FindAllString(text, -1) {
+		if !contains(found, id) {
+			found = append(found, id)
+		}
+		if len(found) == maxKeys {
+			break
+		}
+	}
+	return found
+}
+
+func contains(list []string, one string) bool {
+	for _, each := range list {
+		if each == one {
+			return true
+		}
+	}
+	return false
+}
+
+// Short shortens every id in a text to its kind and its last four characters.
+func Short(text string) string {
+	return bigID.ReplaceAllStringFunc(text, func(id string) string {
+		kind, rest, ok := strings.Cut(id, "-")
+		if !ok {
+			return "…" + id[len(id)-4:]
+		}
+		return kind + "…" + rest[len(rest)-4:]
+	})
+}
