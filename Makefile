@@ -62,9 +62,10 @@ prove: ## the rungs of the proof, each to its goal or as far as PROVE=10m lets i
 
 .PHONY: bench
 bench: ## the speed table: each figure beside what it is measured against, in one run
-	@scripts/deps.sh demo
+	@scripts/deps.sh bench
 	@$(MAKE) --no-print-directory build
 	@$(GO) build -o bin/bench ./internal/bench
+	@$(GO) build -C internal/bench/dbos -o ../../../bin/bench-dbos .
 	@$(SUDO) bin/bench -bin bin
 
 .PHONY: check

@@ -1,15 +1,15 @@
 #!/bin/sh
 # Installs the Debian or Ubuntu packages that a target needs and the machine
-# lacks. Usage: scripts/deps.sh build|demo|cluster|test. Safe to repeat; installs nothing
+# lacks. Usage: scripts/deps.sh build|demo|cluster|bench|test. Safe to repeat; installs nothing
 # when all is there.
 set -eu
 
 case "${1:-}" in
 build) want="" ;;
 demo) want="runc busybox-static nftables iproute2" ;;
-cluster) want="runc busybox-static nftables iproute2 postgresql" ;;
+cluster | bench) want="runc busybox-static nftables iproute2 postgresql" ;;
 test) want="runc busybox-static nftables iproute2 mmdebstrap gcc libc6-dev curl postgresql" ;;
-*) echo "usage: $0 build|demo|cluster|test" >&2; exit 2 ;;
+*) echo "usage: $0 build|demo|cluster|bench|test" >&2; exit 2 ;;
 esac
 
 command -v go >/dev/null 2>&1 || { echo "Go is missing: install Go 1.26 or newer, then repeat." >&2; exit 1; }

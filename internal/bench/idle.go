@@ -17,18 +17,18 @@ import (
 const idleLimit = 60 << 20
 
 // idleServer reads the resident memory of a real server that has nothing to do.
-func idleServer(ctx context.Context, rounds int, binaries string) (line, error) {
+func idleServer(ctx context.Context, o options) ([]line, error) {
 	var sizes []int64
-	for range rounds {
-		size, err := idleOnce(ctx, binaries)
+	for range o.rounds {
+		size, err := idleOnce(ctx, o.binaries)
 		if err != nil {
-			return line{}, err
+			return nil, err
 		}
 		sizes = append(sizes, size)
 	}
 	m := median(sizes)
-	return line{what: "memory of an idle server, all roles", measured: fmt.Sprintf("%.0f MiB", float64(m)/(1<<20)),
-		against: "60 MiB", ratio: fmt.Sprintf("%.2f", float64(m)/idleLimit), goal: "< 1.00", met: m < idleLimit}, nil
+	return []line{{what: "memory of an idle server, all roles", measured: fmt.Sprintf("%.0f MiB", float64(m)/(1<<20)),
+		against: "60 MiB", ratio: float64(m) / idleLimit, goal: "< 1.00", met: m < idleLimit}}, nil
 }
 
 func idleOnce(ctx context.Context, binaries string) (size int64, err error) {

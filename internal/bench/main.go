@@ -12,23 +12,38 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
 
-// line is one row of the table.
+// line is one row of the table. One without a goal stands beside another.
 type line struct {
-	what, measured, against, ratio, goal string
-	met                                  bool
+	what, measured, against string
+	ratio                   float64
+	goal                    string
+	met                     bool
 }
 
+// options are what every measurement is told.
+type options struct {
+	rounds   int
+	binaries string
+}
+
+// bench is one measurement, which may fill several rows.
+type bench func(context.Context, options) ([]line, error)
+
 func main() {
-	rounds := flag.Int("rounds", 5, "measurements of each figure; the median is shown")
-	binaries := flag.String("bin", "bin", "directory of holdfast and holdfast-guest")
-	only := flag.String("only", "", "one of: control, runc, idle")
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each figure; the median is shown")
+	flag.StringVar(&o.binaries, "bin", "bin", "directory of holdfast, holdfast-guest and bench-dbos")
+	only := flag.String("only", "", "some of the names below, with commas: "+strings.Join(names(), ", "))
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the run to this file")
 	flag.Parse()
-	if err := profiled(*profile, func() error { return run(*rounds, *binaries, *only) }); err != nil {
+	if err := profiled(*profile, func() error { return run(o, *only) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -51,35 +66,104 @@ func profiled(path string, work func() error) (err error) {
 	return work()
 }
 
-func run(rounds int, binaries, only string) error {
+// named is a measurement with its name and the engine it needs.
+type named struct {
+	name     string
+	postgres bool
+	run      func(engine) bench
+}
+
+func table() []named {
+	plain := func(b bench) func(engine) bench { return func(engine) bench { return b } }
+	return []named{
+		{"creates-postgres", true, func(e engine) bench { return creates(e, 2) }},
+		{"creates-sqlite", false, func(e engine) bench { return creates(e, 7) }},
+		{"runc", false, plain(firstOutput)},
+		{"idle", false, plain(idleServer)},
+	}
+}
+
+func names() []string {
+	var out []string
+	for _, b := range table() {
+		out = append(out, b.name)
+	}
+	return out
+}
+
+// chosen are the measurements that a list of names asks for; "" is all.
+func chosen(only string) ([]named, error) {
+	if only == "" {
+		return table(), nil
+	}
+	var out []named
+	for _, name := range strings.Split(only, ",") {
+		i := slices.IndexFunc(table(), func(b named) bool { return b.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("nothing is named %q: there are %s", name, strings.Join(names(), ", "))
+		}
+		out = append(out, table()[i])
+	}
+	return out, nil
+}
+
+func run(o options, only string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	benches := []struct {
-		name string
-		run  func(context.Context, int, string) (line, error)
-	}{{"control", controlPlane}, {"runc", firstOutput}, {"idle", idleServer}}
-	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Printf("%d cores, medians of %d, each pair in one run\n\n", runtime.NumCPU(), rounds)
-	fmt.Fprintln(out, "what\tmeasured\tagainst\tratio\tgoal\t")
-	for _, b := range benches {
-		if only != "" && only != b.name {
-			continue
+	benches, err := chosen(only)
+	if err != nil {
+		return err
+	}
+	postgres := engine{name: "PostgreSQL"}
+	if slices.ContainsFunc(benches, func(b named) bool { return b.postgres }) {
+		if postgres.postgres, err = testenv.NewPostgres(durable()...); err != nil {
+			return err
 		}
-		l, err := b.run(ctx, rounds, binaries)
+		defer func() { err = errors.Join(err, postgres.postgres.Remove()) }()
+	}
+	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Printf("%d cores, medians of %d, each pair in one run\n\n", runtime.NumCPU(), o.rounds)
+	fmt.Fprintln(out, "what\tmeasured\tagainst\tratio\tgoal\t")
+	began := time.Now()
+	for _, b := range benches {
+		e := engine{name: "SQLite"}
+		if b.postgres {
+			e = postgres
+		}
+		lines, err := b.run(e)(ctx, o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
-		verdict := "met"
-		if !l.met {
-			verdict = "NOT met"
+		fmt.Fprintf(os.Stderr, "%s: done at %s\n", b.name, time.Since(began).Round(time.Second))
+		for _, l := range lines {
+			l.print(out)
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\n", l.what, l.measured, l.against, l.ratio, l.goal, verdict)
 	}
 	return out.Flush()
+}
+
+func (l line) print(out *tabwriter.Writer) {
+	goal, verdict := l.goal, "met"
+	switch {
+	case goal == "":
+		goal, verdict = "-", "-"
+	case !l.met:
+		verdict = "MISSED"
+	}
+	fmt.Fprintf(out, "%s\t%s\t%s\t%.2f\t%s\t%s\n", l.what, l.measured, l.against, l.ratio, goal, verdict)
 }
 
 func median[T ~int64 | ~float64](values []T) T {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
 	return sorted[len(sorted)/2]
+}
+
+// medianOf is the median of one figure of several rounds.
+func medianOf[R any](rounds []R, of func(R) float64) float64 {
+	values := make([]float64, len(rounds))
+	for i, r := range rounds {
+		values[i] = of(r)
+	}
+	return median(values)
 }

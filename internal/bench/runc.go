@@ -27,52 +27,52 @@ func firstCommand() []string { return []string{"/bin/busybox", "echo", "hello"} 
 // against `runc run` of the same bundle until the same command's first byte: the
 // same image, layers, namespaces, limits and system-call filter, but nobody's
 // records, network, guest agent or API. The two take turns.
-func firstOutput(ctx context.Context, rounds int, binaries string) (_ line, err error) {
+func firstOutput(ctx context.Context, o options) (_ []line, err error) {
 	if os.Geteuid() != 0 {
-		return line{}, errors.New("containers need root: use make bench, or sudo")
+		return nil, errors.New("containers need root: use make bench, or sudo")
 	}
-	s, err := startServer(ctx, binaries, "runc")
+	s, err := startServer(ctx, o.binaries, "runc")
 	if err != nil {
-		return line{}, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
 	api := rpc.Dial(rpc.NewHTTPClient(), s.url, s.key)
 	warm, _, err := createAndSpeak(ctx, api, "warm") // the image is prepared once
 	if err != nil {
-		return line{}, err
+		return nil, err
 	}
 	bare, err := newBareBundle(s.dir, warm)
 	if err != nil {
-		return line{}, err
+		return nil, err
 	}
 	var ours, theirs []float64
-	for i := range max(rounds, 5) {
+	for i := range max(o.rounds, 5) {
 		if err := pause(ctx, settle); err != nil {
-			return line{}, err
+			return nil, err
 		}
 		sb, took, err := createAndSpeak(ctx, api, fmt.Sprint("pair-", i))
 		if err != nil {
-			return line{}, err
+			return nil, err
 		}
 		if err := pause(ctx, settle); err != nil {
-			return line{}, err
+			return nil, err
 		}
 		ours = append(ours, took.Seconds()*1000)
 		if took, err = bare.run(ctx, fmt.Sprint("bare-", i)); err != nil {
-			return line{}, err
+			return nil, err
 		}
 		theirs = append(theirs, took.Seconds()*1000)
 		if _, err := api.Sandboxes.DeleteSandbox(ctx, holdfast.Caller{}, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
-			return line{}, err
+			return nil, err
 		}
 	}
 	_, err = api.Sandboxes.DeleteSandbox(ctx, holdfast.Caller{}, holdfast.MutateSandbox{ID: warm.ID})
 	ratio := median(ours) / median(theirs)
-	return line{
+	return []line{{
 		what:     "create to a command's first output, runc",
-		measured: spread(ours), against: spread(theirs) + " for runc run of the same bundle",
-		ratio: fmt.Sprintf("%.2f", ratio), goal: "<= 1.50", met: ratio <= 1.5,
-	}, err
+		measured: spread(ours), against: "runc run of the same bundle, " + spread(theirs),
+		ratio: ratio, goal: "<= 1.50", met: ratio <= 1.5,
+	}}, err
 }
 
 // settle is left before each measurement: the kernel goes on for a while with what
@@ -95,7 +95,7 @@ func createAndSpeak(ctx context.Context, api rpc.Services, request string) (hold
 	var sb holdfast.Sandbox
 	var err error
 	for { // a fresh server's host may not have told of itself yet, nor its image be there
-		sb, err = api.Sandboxes.CreateSandbox(ctx, holdfast.Caller{}, createInput(request))
+		sb, err = api.Sandboxes.CreateSandbox(ctx, holdfast.Caller{}, holdfast.CreateSandbox{RequestID: request, Environment: "base"})
 		if err == nil || !holdfast.Transient(err) || ctx.Err() != nil {
 			break
 		}
@@ -122,15 +122,6 @@ func createAndSpeak(ctx context.Context, api rpc.Services, request string) (hold
 		err = errors.New("the command printed nothing")
 	}
 	return sb, took, err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // bareBundle is a live instance's bundle, to be run by runc alone.
