@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"runtime/pprof"
 	"sync"
 	"time"
 )
@@ -104,7 +105,8 @@ func (w *walk) act(ctx context.Context, item Item) error {
 			w.leave(item.Key)
 			result <- err
 		}()
-		err = item.Act(itemCtx)
+		// Profiles, and whoever is handed the context, can tell items apart.
+		pprof.Do(itemCtx, pprof.Labels("sweep", w.Name, "item", item.Key), func(ctx context.Context) { err = item.Act(ctx) })
 	}()
 	select {
 	case err := <-result:

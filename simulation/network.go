@@ -95,7 +95,7 @@ func (w *World) replicas(host string, s *step.Step) []string {
 	default:
 		return []string{host}
 	}
-	first := hash(w.config.Seed, "replica", s.Party, s.Name, s.Key, strconv.Itoa(s.N)) % uint64(len(all))
+	first := hash(w.config.Seed, "replica", s.Party, s.Name, s.Key, s.Actor, strconv.Itoa(s.N)) % uint64(len(all))
 	names := make([]string, len(all))
 	for i := range all {
 		names[i] = all[(first+uint64(i))%uint64(len(all))].Name + ".sim"

@@ -144,7 +144,7 @@ func (p *Party) Crash() {
 func (p *Party) Bounce(after time.Duration) {
 	p.Crash()
 	p.world.later.Go(func() {
-		time.Sleep(after) // virtual
+		wait(p.world.ctx, after)
 		// A start that fails for good is one that the world's end has stopped.
 		_ = p.Start(p.world.ctx)
 	})
@@ -218,7 +218,7 @@ func (p *Party) passes() {
 func (p *Party) alike(s *step.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(s.Kind) + " " + s.Name + " " + s.Key
+	key := string(s.Kind) + " " + s.Name + " " + s.Key + " " + s.Actor
 	p.counts[key]++
 	s.N = p.counts[key]
 }

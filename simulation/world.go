@@ -321,7 +321,7 @@ func (w *World) delay(s *step.Step, when string) time.Duration {
 	if w.config.Delay != nil {
 		return w.config.Delay(s, when)
 	}
-	h := hash(w.config.Seed, "delay", when, s.Party, string(s.Kind), s.Name, s.Key, strconv.Itoa(s.N))
+	h := hash(w.config.Seed, "delay", when, s.Party, string(s.Kind), s.Name, s.Key, s.Actor, strconv.Itoa(s.N))
 	switch s.Kind {
 	case step.Update:
 		return between(h, 200*time.Microsecond, 4*time.Millisecond)

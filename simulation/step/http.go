@@ -36,7 +36,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if id := r.Header.Get("webhook-id"); id != "" {
 		ids = append(ids, id)
 	}
-	s := &Step{Party: t.Party, Kind: Hop, Name: r.URL.Host + path, Key: strings.Join(unique(ids), " ")}
+	s := &Step{Party: t.Party, Kind: Hop, Name: r.URL.Host + path, Actor: actor(r.Context()), Key: strings.Join(unique(ids), " ")}
 	ctx := r.Context()
 	if err := t.Hook.Before(ctx, s); err != nil {
 		return nil, errors.Join(err, closeBody(r))

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"runtime/pprof"
 	"strings"
 )
 
@@ -33,8 +34,19 @@ type Step struct {
 	Kind   Kind
 	Name   string // of the function, the path, the call or the record's state
 	Key    string // whom it is about: ids, as far as they are known before; separated by spaces
+	Actor  string // the sweep and the item that it is part of; "" if none
 	N      int    // how many of this party, kind, name and key came until now, from 1
 	Number int    // how many steps the party has taken until this one, from 1; set by the hook that orders them
+}
+
+// actor is the sweep's item that a context belongs to.
+func actor(ctx context.Context) string {
+	sweep, ok := pprof.Label(ctx, "sweep")
+	if !ok {
+		return ""
+	}
+	item, _ := pprof.Label(ctx, "item")
+	return sweep + " " + item
 }
 
 // String is the step as a trace shows it, with its ids shortened.

@@ -40,7 +40,7 @@ func (d *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 func (d *DB) Close() error { return nil }
 
 func (d *DB) step(ctx context.Context, kind Kind, fn func(store.Tx) error) *Step {
-	return &Step{Party: d.Party, Kind: kind, Name: caller(), Key: d.about(ctx, fn)}
+	return &Step{Party: d.Party, Kind: kind, Name: caller(), Actor: actor(ctx), Key: d.about(ctx, fn)}
 }
 
 // about finds out whom a transaction is about, so that steps are told apart by what
