@@ -150,7 +150,12 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 		return "", err
 	}
 	s.arrive(&r, holdfast.OperationKind(pending.Kind), holdfast.Observation{}, now)
-	return "applied: READY", r.save(ctx, tx, now)
+	if err := r.save(ctx, tx, now); err != nil {
+		return "", err
+	}
+	// A delete that met the attempt whose claim has run out is begun by whoever ends that.
+	_, err = s.beginWanted(ctx, tx, now, &r)
+	return "applied: READY", err
 }
 
 // failRow is a final fact: it ends any operation but a delete, whatever the

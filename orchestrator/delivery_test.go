@@ -357,3 +357,44 @@ func TestAnExitInDeletingOrDeletedChangesNothing(t *testing.T) {
 		}
 	}
 }
+
+// contract: A6. The delete was recorded as wanted while a live attempt was at the
+// create; that attempt sleeps past its claim, and the guest's word ends the create.
+// Whoever ends it begins the delete (found by the model of sandbox_model_test.go).
+func TestA6_ADeleteThatWasWantedIsBegunByTheReadyThatEndsTheCreate(t *testing.T) {
+	h := newHarness(t)
+	asked, asleep := make(chan holdfast.Level, 1), make(chan struct{})
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		asked <- l
+		<-asleep
+		return h.fleet.reach(l)
+	})
+	created := make(chan error, 1)
+	go func() { _, err := h.create("r1"); created <- err }()
+	level := <-asked
+	h.fleet.script(nil)
+	id := holdfast.SandboxID(level.Spec.Owner)
+	_, err := h.DeleteSandbox(t.Context(), alice, holdfast.MutateSandbox{ID: id})
+	wantError(t, err, holdfast.Aborted, holdfast.ReasonClaimed)
+	err = h.db.Update(t.Context(), func(tx store.Tx) error {
+		_, err := tx.ExecContext(t.Context(), `UPDATE operation SET claim_expires = 1 WHERE claim_expires > 0`)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status := h.guestSays("ev-1", holdfast.DeliveryReady, level.Instance, 1); status != http.StatusNoContent {
+		t.Fatalf("status %d", status)
+	}
+	sb := h.get(id)
+	if sb.State != holdfast.SandboxDeleting || sb.Operation == nil || sb.Operation.Kind != holdfast.OperationDelete {
+		t.Errorf("it is %s with %+v pending: the delete that was wanted is forgotten", sb.State, sb.Operation)
+	}
+	close(asleep)
+	<-created
+	h.backdate()
+	h.sweep(SweepOperations)
+	if sb := h.get(id); sb.State != holdfast.SandboxDeleted {
+		t.Errorf("it is %s in the end", sb.State)
+	}
+}

@@ -135,7 +135,7 @@ func (w *walk[S]) expand(at int32, to *Steps[S]) error {
 		w.result.Steps++
 		if w.model.Step != nil {
 			if err := w.model.Step(w.states[at], s.next); err != nil {
-				return w.violation(err, at, fmt.Sprintf("%s -> %+v", s.name, s.next))
+				return w.violation(err, at, fmt.Sprintf("%s -> %v", s.name, s.next))
 			}
 		}
 		next, err := w.visit(s.next, at, uint16(i))
@@ -249,7 +249,7 @@ func (w *walk[S]) violation(rule error, at int32, beyond string) error {
 			w.model.Next(w.states[from], &to)
 			name = to.list[w.by[at]].name
 		}
-		trace = append(trace, fmt.Sprintf("%s -> %+v", name, w.states[at]))
+		trace = append(trace, fmt.Sprintf("%s -> %v", name, w.states[at]))
 	}
 	for i, j := 0, len(trace)-1; i < j; i, j = i+1, j-1 {
 		trace[i], trace[j] = trace[j], trace[i]
