@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"container/list"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -15,7 +14,7 @@ import (
 // run it.
 type connector struct{ driver.Connector }
 
-// maxCached bounds a connection's idle statements; the SQL of all our packages fits.
+// maxCached bounds a connection's kept statements; the SQL of all our packages fits.
 const maxCached = 256
 
 func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -27,7 +26,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("unexpected driver connection %T", raw), raw.Close())
 	}
-	return &conn{baseConn: base, idle: make(map[string]*list.Element), recent: list.New()}, nil
+	return &conn{baseConn: base, kept: make(map[string]*stmt)}, nil
 }
 
 // baseConn is what the driver's connections can do; all of it shines through, but for the statements' way.
@@ -46,9 +45,10 @@ type baseConn interface {
 // conn is one connection. database/sql uses it from one goroutine at a time.
 type conn struct {
 	baseConn
-	idle   map[string]*list.Element // of *stmt
-	recent *list.List               // idle statements, the most recently used first
-	open   *rows                    // the result that is being read, if any
+	kept map[string]*stmt // by their text
+	uses uint64           // of statements so far
+	args []driver.NamedValue
+	open *rows // the result that is being read, if any
 	// fault is the error of a statement that failed while its rows were read: database/sql shows it to the reader alone.
 	fault error
 	// committing is set while the writer's own COMMIT runs, see guard.
@@ -64,6 +64,7 @@ type baseStmt interface {
 type stmt struct {
 	baseStmt
 	query string
+	used  uint64 // number of its last use
 }
 
 // refusal is the context value by which a transaction makes the connection answer with an error of its choice: the only
@@ -81,10 +82,10 @@ func (c *conn) take(ctx context.Context, query string) (*stmt, error) {
 		return nil, errors.New("the rows of the previous query are still open: close them before the next statement " +
 			"(no dialect but SQLite could run both)")
 	}
-	if e, ok := c.idle[query]; ok {
-		c.recent.Remove(e)
-		delete(c.idle, query)
-		return e.Value.(*stmt), nil
+	c.uses++
+	if s, ok := c.kept[query]; ok {
+		s.used = c.uses
+		return s, nil
 	}
 	ds, err := c.PrepareContext(ctx, query)
 	if err != nil {
@@ -94,21 +95,51 @@ func (c *conn) take(ctx context.Context, query string) (*stmt, error) {
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("unexpected driver statement %T", ds), ds.Close())
 	}
-	return &stmt{base, query}, nil
+	if len(c.kept) >= maxCached {
+		if err := c.forget(c.oldest()); err != nil {
+			return nil, errors.Join(err, base.Close())
+		}
+	}
+	s := &stmt{base, query, c.uses}
+	c.kept[query] = s
+	return s, nil
 }
 
-// give keeps a statement that worked for its next use.
-func (c *conn) give(s *stmt) error {
-	if _, ok := c.idle[s.query]; ok {
-		return s.Close()
+// oldest is the kept statement that was not used for longest. None is in use: statements take turns.
+func (c *conn) oldest() *stmt {
+	var oldest *stmt
+	for _, s := range c.kept {
+		if oldest == nil || s.used < oldest.used {
+			oldest = s
+		}
 	}
-	c.idle[s.query] = c.recent.PushFront(s)
-	if c.recent.Len() <= maxCached {
-		return nil
+	return oldest
+}
+
+// forget gives a statement up, as one that failed is.
+func (c *conn) forget(s *stmt) error {
+	delete(c.kept, s.query)
+	return s.Close()
+}
+
+// errIndirect says that database/sql must convert an argument.
+var errIndirect = errors.New("not an argument that the driver takes as it is")
+
+// execute is ExecContext for arguments that need none of database/sql's conversions; errIndirect for others.
+func (c *conn) execute(query string, args []any) (driver.Result, error) {
+	named := c.args[:0]
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case string, int64, bool, nil:
+		case int:
+			arg = int64(v)
+		default:
+			return nil, errIndirect
+		}
+		named = append(named, driver.NamedValue{Ordinal: i + 1, Value: arg})
 	}
-	oldest := c.recent.Remove(c.recent.Back()).(*stmt)
-	delete(c.idle, oldest.query)
-	return oldest.Close()
+	defer func() { clear(named); c.args = named }()
+	return c.ExecContext(context.Background(), query, named)
 }
 
 // ExecContext implements driver.ExecerContext.
@@ -119,9 +150,9 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 	res, err := s.ExecContext(ctx, args)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, c.forget(s))
 	}
-	return res, c.give(s)
+	return res, nil
 }
 
 // QueryContext implements driver.QueryerContext.
@@ -132,11 +163,11 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	dr, err := s.QueryContext(ctx, args)
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, c.forget(s))
 	}
 	base, ok := dr.(baseRows)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("unexpected driver rows %T", dr), dr.Close(), s.Close())
+		return nil, errors.Join(fmt.Errorf("unexpected driver rows %T", dr), dr.Close(), c.forget(s))
 	}
 	c.open = &rows{baseRows: base, c: c, s: s}
 	return c.open, nil
@@ -188,11 +219,10 @@ func (c *conn) settle() error {
 // Close implements driver.Conn.
 func (c *conn) Close() error {
 	var errs []error
-	for e := c.recent.Front(); e != nil; e = e.Next() {
-		errs = append(errs, e.Value.(*stmt).Close())
+	for _, s := range c.kept {
+		errs = append(errs, s.Close())
 	}
-	c.recent.Init()
-	clear(c.idle)
+	clear(c.kept)
 	return errors.Join(append(errs, c.baseConn.Close())...)
 }
 
@@ -206,7 +236,7 @@ type baseRows interface {
 	driver.RowsColumnTypeScanType
 }
 
-// rows give their statement back when they are closed.
+// rows are read one result at a time.
 type rows struct {
 	baseRows
 	c      *conn
@@ -232,7 +262,7 @@ func (r *rows) Close() error {
 	r.closed = true
 	r.c.open = nil
 	if err := r.baseRows.Close(); err != nil {
-		return errors.Join(err, r.s.Close())
+		return errors.Join(err, r.c.forget(r.s))
 	}
-	return r.c.give(r.s)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -28,6 +29,7 @@ func openTest(t *testing.T, cfg Config) *DB {
 	if !cfg.Memory && cfg.Path == "" {
 		cfg.Path = filepath.Join(t.TempDir(), "group.db")
 	}
+	cfg.Log = slog.New(slog.DiscardHandler) // of panics, which these tests are full of
 	db, err := Open(t.Context(), cfg, storetest.Migrations())
 	if err != nil {
 		t.Fatal(err)
@@ -205,6 +207,33 @@ func checkApart(t *testing.T, db *DB, wantRuns int) {
 	for k, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true} {
 		if has(t, db, k) != want {
 			t.Errorf("%s is there: %v, want %v", k, !want, want)
+		}
+	}
+}
+
+// TestT48_VanishedMemberTakesNobodyAlong: a function that ends its goroutine ends its caller's, and the others' updates
+// are made as if it had failed, also where it vanishes while the group's members run apart.
+func TestT48_VanishedMemberTakesNobodyAlong(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		db := openTest(t, Config{Memory: memory})
+		went := 0
+		vanish := func(tx store.Tx) error {
+			went++
+			if err := storetest.Put(tx, "gone", 1); err != nil {
+				return err
+			}
+			runtime.Goexit()
+			return nil
+		}
+		errs := oneGroup(t, db, putting("a", 1, nil), vanish, vanish, putting("b", 1, nil))
+		if errs[0] != nil || errs[1] != nil || errs[2] != nil || errs[3] != nil {
+			t.Errorf("updates returned %v", errs) // those that vanished returned nothing
+		}
+		if !has(t, db, "a") || !has(t, db, "b") || has(t, db, "gone") || went != 2 {
+			t.Errorf("not the right things are there, or %d calls vanished, want 2", went)
+		}
+		if err := db.Update(t.Context(), putting("after", 1, nil)); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -507,8 +536,8 @@ func TestStatementCacheIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := raw(db.writer.conn, func(c *conn) error {
-		if len(c.idle) != maxCached || c.recent.Len() != maxCached {
-			return fmt.Errorf("%d and %d idle statements, want %d", len(c.idle), c.recent.Len(), maxCached)
+		if len(c.kept) != maxCached {
+			return fmt.Errorf("%d kept statements, want %d", len(c.kept), maxCached)
 		}
 		return nil
 	})

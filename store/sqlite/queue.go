@@ -3,41 +3,32 @@ package sqlite
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// member is one Update on its way through a group. Its function runs in its caller's goroutine, when the writer gives
-// it the turn, so that a panic or Goexit stays where it belongs.
+// member is one Update on its way through a group.
 type member struct {
 	ctx  context.Context
 	fn   func(store.Tx) error
-	turn chan turn    // from the writer: run, or the final word
-	ran  chan outcome // to the writer: what became of the run
+	told chan verdict // from the writer: the final word
 
 	mu    sync.Mutex
 	taken bool // the writer has it: it can no longer leave the queue
 	gone  bool // its caller left before that
 }
 
-// turn is what the writer tells a member: run on this handle or, without one, that it is over (or, again, that its run
-// came to nothing and another turn follows).
-type turn struct {
-	tx    *tx
-	err   error
-	again bool
-}
-
-// outcome is what a run left.
-type outcome struct {
-	ran      bool
-	err      error // fn's, or what stands for its panic
-	vanished bool  // fn ended its goroutine: it cannot run again
+// verdict is the final word on an update.
+type verdict struct {
+	err      error
+	panicked any  // the value of the function's panic, which goes on in the caller
+	vanished bool // the function ended its goroutine (runtime.Goexit, as by t.FailNow): so does the caller
 }
 
 func newMember(ctx context.Context, fn func(store.Tx) error) *member {
-	return &member{ctx: ctx, fn: fn, turn: make(chan turn, 1), ran: make(chan outcome, 1)}
+	return &member{ctx: ctx, fn: fn, told: make(chan verdict, 1)}
 }
 
 // take claims the member for a group; false if its caller has left.
@@ -56,56 +47,27 @@ func (m *member) leave() bool {
 	return m.gone
 }
 
-// wait waits for the first turn, no longer than the member's context.
-func (m *member) wait() turn {
+// tell is the writer's last word to the member.
+func (m *member) tell(v verdict) { m.told <- v }
+
+// wait waits for the final word; the member's context ends the wait as long as no group has it.
+func (m *member) wait() error {
+	var v verdict
 	select {
-	case t := <-m.turn:
-		return t
+	case v = <-m.told:
 	case <-m.ctx.Done():
 		if m.leave() {
-			return turn{err: fmt.Errorf("update: %w", ended(m.ctx))}
+			return fmt.Errorf("update: %w", ended(m.ctx))
 		}
-		return <-m.turn
+		v = <-m.told
 	}
-}
-
-// run takes turns until the final word.
-func (m *member) run() error {
-	for t := m.wait(); ; t = <-m.turn {
-		if t.tx == nil {
-			return t.err
-		}
-		if err, over := m.play(t.tx); over {
-			return err
-		}
+	switch {
+	case v.vanished:
+		runtime.Goexit()
+	case v.panicked != nil:
+		panic(v.panicked)
 	}
-}
-
-// play runs fn once and waits for what became of it: nothing leaves before the group's commit, not even a panic. It is
-// not over if the group failed and fn will run again.
-func (m *member) play(t *tx) (err error, over bool) {
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		cause := recover()
-		if cause == nil { // runtime.Goexit, as by t.FailNow
-			m.ran <- outcome{ran: true, err: errVanished, vanished: true}
-			<-m.turn
-			return
-		}
-		m.ran <- outcome{ran: true, err: fmt.Errorf("panic: %v", cause)}
-		if verdict := <-m.turn; !verdict.again {
-			panic(cause)
-		}
-		err, over = nil, false
-	}()
-	err = m.fn(t)
-	returned = true
-	m.ran <- outcome{ran: true, err: err}
-	verdict := <-m.turn
-	return verdict.err, !verdict.again
+	return v.err
 }
 
 // queue holds the updates that no group has taken yet.
@@ -175,7 +137,7 @@ func (q *queue) close() {
 	q.mu.Unlock()
 	for _, m := range refused {
 		if m.take() {
-			m.turn <- turn{err: fmt.Errorf("update: %w", store.ErrClosed)}
+			m.tell(verdict{err: fmt.Errorf("update: %w", store.ErrClosed)})
 		}
 	}
 }

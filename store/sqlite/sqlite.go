@@ -10,6 +10,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -41,6 +42,9 @@ type Config struct {
 	Readers int
 	// BusyTimeout is how long to wait for a lock that another process holds on the file. Default: 5 s.
 	BusyTimeout time.Duration
+	// Log hears where a transaction's function panicked: the panic itself goes on in the caller, whose stack does not say.
+	// Default: slog.Default.
+	Log *slog.Logger
 }
 
 // DB is an open database. It implements store.DB.
@@ -93,6 +97,9 @@ func (cfg Config) withDefaults() (Config, error) {
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
 	}
 	if cfg.MaxGroup == 0 {
 		cfg.MaxGroup = 128

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
+	"unicode/utf8"
 )
 
 var (
@@ -23,6 +23,7 @@ type tx struct {
 	// statement that its context interrupts rolls back the whole SQLite transaction, that is, everybody's.
 	ctx           context.Context
 	conn          *sql.Conn
+	direct        *conn // conn's own, for a member's statements that return no rows; nil: they go through conn
 	clock         func() time.Time
 	interruptible bool
 
@@ -54,13 +55,18 @@ func (t *tx) admit(ctx context.Context, query string) error {
 
 // controls tells whether a statement would end or nest the transaction, which is its whole group's.
 func controls(query string) bool {
-	word := strings.TrimLeft(query, " \t\r\n;")
-	if i := strings.IndexFunc(word, func(r rune) bool { return !unicode.IsLetter(r) }); i >= 0 {
-		word = word[:i]
+	begin := 0
+	for begin < len(query) && strings.IndexByte(" \t\r\n;", query[begin]) >= 0 {
+		begin++
 	}
-	switch strings.ToUpper(word) {
-	case "BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE":
-		return true
+	end := begin
+	for end < len(query) && (query[end]|0x20 >= 'a' && query[end]|0x20 <= 'z' || query[end] >= utf8.RuneSelf) {
+		end++
+	}
+	for _, word := range [...]string{"BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"} {
+		if end-begin == len(word) && strings.EqualFold(query[begin:end], word) {
+			return true
+		}
 	}
 	return false
 }
@@ -94,7 +100,14 @@ func (t *tx) ExecContext(ctx context.Context, query string, args ...any) (sql.Re
 	if err := t.admit(ctx, query); err != nil {
 		return nil, err
 	}
-	res, err := t.conn.ExecContext(t.driverContext(ctx), query, args...)
+	var res sql.Result
+	err := errIndirect
+	if t.direct != nil {
+		res, err = t.direct.execute(query, args)
+	}
+	if errors.Is(err, errIndirect) {
+		res, err = t.conn.ExecContext(t.driverContext(ctx), query, args...)
+	}
 	t.note(err)
 	return res, err
 }

@@ -6,7 +6,9 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	modernc "modernc.org/sqlite"
@@ -21,15 +23,22 @@ var errVanished = errors.New("the function ended its goroutine")
 //
 // While a group waits for its fsync the next one gathers in the queue. A group takes all that wait, and those that come
 // while it runs, up to its limit. It runs on no caller's context.
+//
+// The members' functions run in the writer's goroutine. In their callers' they would cost two switches each, and SQLite
+// needs a deep stack, which each caller's would have to grow into: together a fifth of a create's processor time
+// (measured). A panic goes on in the caller, and so does the end of the goroutine, see [writer.call].
 type writer struct {
 	queue    queue
 	pool     *sql.DB // one connection: conn
 	conn     *sql.Conn
+	direct   *conn // conn's own, which is this goroutine's alone: to reach it through conn costs a closure and a lock
 	gate     chan struct{}
 	clock    func() time.Time
+	log      *slog.Logger
 	maxGroup int
 	stopped  chan struct{}
 	stats    counters
+	group    *group // in progress; nil between groups
 	// lost is why conn was given up, while it is nil.
 	lost error
 	// fault lets a test make a step fail; nil otherwise.
@@ -50,7 +59,7 @@ func newWriter(ctx context.Context, pool *sql.DB, gate chan struct{}, cfg Config
 	w := &writer{
 		queue: queue{wake: make(chan struct{}, 1)},
 		pool:  pool, gate: gate,
-		clock: cfg.Clock, maxGroup: cfg.MaxGroup,
+		clock: cfg.Clock, log: cfg.Log, maxGroup: cfg.MaxGroup,
 		stopped: make(chan struct{}),
 	}
 	if err := w.connect(ctx); err != nil {
@@ -72,23 +81,48 @@ func (db *DB) Update(ctx context.Context, fn func(store.Tx) error) error {
 	if err := db.writer.queue.put(m); err != nil {
 		return fmt.Errorf("update: %w", err)
 	}
-	return m.run()
+	return m.wait()
 }
 
+// group is some updates on their way into one commit.
+type group struct {
+	members  []*member
+	outcomes []outcome
+	told     int // of a group that failed: how many members know
+}
+
+// outcome is what a run of a member's function left.
+type outcome struct {
+	err      error // the function's, or what stands for its panic
+	panicked any   // its panic
+	vanished bool  // it ended its goroutine: it cannot run again
+}
+
+func (o outcome) verdict() verdict { return verdict(o) }
+
 func (w *writer) loop() {
-	defer close(w.stopped)
+	defer func() {
+		if w.group != nil { // a member's function ended this goroutine: another one goes on
+			go w.loop()
+			return
+		}
+		close(w.stopped)
+	}()
+	if w.group != nil {
+		w.alone(w.apart)
+	}
 	for m := w.queue.next(); m != nil; m = w.queue.next() {
-		w.turn(m)
+		w.alone(func() { w.gather(m) })
 	}
 }
 
-// turn runs one group, alone with the database.
-func (w *writer) turn(first *member) {
+// alone runs work alone with the database.
+func (w *writer) alone(work func()) {
 	if w.gate != nil {
 		w.gate <- struct{}{}
 		defer func() { <-w.gate }()
 	}
-	w.group(first)
+	work()
 }
 
 // stop ends the loop after its present group.
@@ -105,8 +139,8 @@ func (w *writer) close() error {
 	return errors.Join(err, w.pool.Close())
 }
 
-// group commits the first member together with all that wait.
-func (w *writer) group(first *member) {
+// gather commits the first member together with all that wait.
+func (w *writer) gather(first *member) {
 	if err := w.begin(); err != nil {
 		// Nothing was begun, so the outcome is known; who waits would only wait for the same refusal. Whoever comes once
 		// the first of them has been told finds out anew.
@@ -115,31 +149,32 @@ func (w *writer) group(first *member) {
 			waiting = append(waiting, m)
 		}
 		for _, m := range waiting {
-			m.turn <- turn{err: err}
+			m.tell(verdict{err: err})
 		}
 		return
 	}
-	var members []*member
-	var outcomes []outcome
-	for m := first; m != nil; m = w.more(len(members)) {
+	g := &group{}
+	w.group = g
+	for m := first; m != nil; m = w.more(len(g.members)) {
 		if m.ctx.Err() != nil {
-			m.turn <- turn{err: fmt.Errorf("update: %w", ended(m.ctx))}
+			m.tell(verdict{err: fmt.Errorf("update: %w", ended(m.ctx))})
 			continue
 		}
-		out, err := w.inSavepoint(m)
-		members, outcomes = append(members, m), append(outcomes, out)
-		if err != nil {
-			w.apart(members, outcomes)
+		g.members, g.outcomes = append(g.members, m), append(g.outcomes, outcome{})
+		if err := w.inSavepoint(&g.outcomes[len(g.outcomes)-1], m); err != nil {
+			w.stats.apart.Add(1)
+			w.apart()
 			return
 		}
 	}
-	err := w.commit(len(members))
-	for i, m := range members {
+	err := w.commit(len(g.members))
+	w.group = nil
+	for i, m := range g.members {
+		v := g.outcomes[i].verdict()
 		if err != nil {
-			m.turn <- turn{err: err}
-		} else {
-			m.turn <- turn{err: outcomes[i].err}
+			v.err = err
 		}
+		m.tell(v)
 	}
 }
 
@@ -159,63 +194,87 @@ func (w *writer) more(have int) *member {
 }
 
 // inSavepoint runs a member within the group. An error means that savepoints no longer hold: the group has failed.
-func (w *writer) inSavepoint(m *member) (outcome, error) {
+func (w *writer) inSavepoint(out *outcome, m *member) error {
 	if err := w.exec(stepSavepoint); err != nil {
-		return outcome{}, err
+		return err
 	}
-	out := w.play(m)
+	w.play(out, m)
 	if out.err != nil {
 		if err := w.exec(stepUndo); err != nil {
-			return out, err
+			return err
 		}
 	}
-	return out, w.exec(stepRelease)
+	return w.exec(stepRelease)
 }
 
-// play gives a member its turn and waits until its function is through and all that it held is closed.
-func (w *writer) play(m *member) outcome {
-	t := &tx{ctx: m.ctx, conn: w.conn, clock: w.clock}
-	m.turn <- turn{tx: t}
-	out := <-m.ran
+// play runs a member's function, and closes all that it held.
+func (w *writer) play(out *outcome, m *member) {
+	t := &tx{ctx: m.ctx, conn: w.conn, direct: w.direct, clock: w.clock}
+	w.call(out, m, t)
+	w.conclude(out, t)
+}
+
+func (w *writer) conclude(out *outcome, t *tx) {
 	out.err = t.end(out.err)
-	settled := raw(w.conn, (*conn).settle)
+	settled := w.direct.settle()
 	if out.err == nil && settled != nil { // otherwise it repeats the function's own error
 		out.err = fmt.Errorf("nothing was written: %w", settled)
 	}
-	return out
 }
 
-// apart runs each member of a failed group again, alone: one member's failure neither sinks nor frees the others
-// (hazard T48).
-func (w *writer) apart(members []*member, outcomes []outcome) {
-	w.stats.apart.Add(1)
-	w.reset()
-	for i, m := range members {
-		switch {
-		case outcomes[i].vanished:
-			m.turn <- turn{err: errVanished}
-			continue
-		case outcomes[i].ran:
-			m.turn <- turn{again: true}
+// call calls a member's function. Where that ends this goroutine call never returns: it takes back the whole group, whose
+// other members the loop's next goroutine runs apart.
+func (w *writer) call(out *outcome, m *member, t *tx) {
+	*out = outcome{}
+	returned := false
+	defer func() {
+		if returned {
+			return
 		}
-		m.turn <- turn{err: w.alone(m)}
-	}
+		if out.panicked = recover(); out.panicked != nil {
+			out.err = fmt.Errorf("panic: %v", out.panicked)
+			w.log.Error("a transaction's function panicked", "panic", out.panicked, "stack", string(debug.Stack()))
+			return
+		}
+		out.err, out.vanished = errVanished, true
+		w.conclude(out, t)
+		w.reset()
+	}()
+	out.err = m.fn(t)
+	returned = true
 }
 
-// alone runs a member in a transaction of its own and returns the final word.
-func (w *writer) alone(m *member) error {
+// apart runs each member of the failed group again, alone: one member's failure neither sinks nor frees the others
+// (hazard T48).
+func (w *writer) apart() {
+	g := w.group
+	w.reset()
+	for ; g.told < len(g.members); g.told++ {
+		m, out := g.members[g.told], &g.outcomes[g.told]
+		if !out.vanished {
+			w.again(out, m)
+		}
+		m.tell(out.verdict())
+	}
+	w.group = nil
+}
+
+// again runs a member in a transaction of its own.
+func (w *writer) again(out *outcome, m *member) {
+	*out = outcome{}
 	if m.ctx.Err() != nil {
-		return fmt.Errorf("update: %w", ended(m.ctx))
+		out.err = fmt.Errorf("update: %w", ended(m.ctx))
+		return
 	}
-	if err := w.begin(); err != nil {
-		return err
+	if out.err = w.begin(); out.err != nil {
+		return
 	}
-	if out := w.play(m); out.err != nil {
+	if w.play(out, m); out.err != nil {
 		w.reset()
 		w.stats.updates.Add(1)
-		return out.err
+		return
 	}
-	return w.commit(1)
+	out.err = w.commit(1)
 }
 
 // begin opens a transaction, on a new connection if the last one was given up.
@@ -249,12 +308,10 @@ func (w *writer) exec(step string) error {
 			return err
 		}
 	}
-	return raw(w.conn, func(c *conn) error {
-		if step == stepCommit {
-			return c.commit()
-		}
-		return c.exec(step)
-	})
+	if step == stepCommit {
+		return w.direct.commit()
+	}
+	return w.direct.exec(step)
 }
 
 // reset leaves no transaction open. A connection that cannot even roll back is given up: closing it rolls back.
@@ -270,7 +327,7 @@ func (w *writer) reset() {
 	w.stats.replaced.Add(1)
 	discard := w.conn.Raw(func(any) error { return driver.ErrBadConn })
 	w.lost = errors.Join(fmt.Errorf("the writer's connection was given up: %w", err), ignoreBad(discard), ignoreBad(w.conn.Close()))
-	w.conn = nil
+	w.conn, w.direct = nil, nil
 }
 
 // connect makes sure that there is a connection.
@@ -279,15 +336,20 @@ func (w *writer) connect(ctx context.Context) error {
 		return nil
 	}
 	c, err := w.pool.Conn(ctx)
+	var direct *conn
 	if err == nil {
-		if err = raw(c, (*conn).guard); err != nil {
+		err = raw(c, func(dc *conn) error {
+			direct = dc
+			return dc.guard()
+		})
+		if err != nil {
 			err = errors.Join(err, c.Close())
 		}
 	}
 	if err != nil {
 		return errors.Join(err, w.lost)
 	}
-	w.conn, w.lost = c, nil
+	w.conn, w.direct, w.lost = c, direct, nil
 	return nil
 }
 
