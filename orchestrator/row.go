@@ -217,7 +217,7 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 func noteReady(ctx context.Context, tx store.Tx, now time.Time, ref holdfast.InstanceRef) (id holdfast.SandboxID, err error) {
 	err = tx.QueryRowContext(ctx, `UPDATE sandbox SET guest_said = $1 WHERE instance = $2 AND incarnation = $3 AND state = 'CREATING'
 		AND EXISTS (SELECT 1 FROM operation o WHERE o.resource_kind = $4 AND o.resource_id = sandbox.id AND o.state = 'PENDING'
-			AND o.claim_expires > $5) RETURNING id`,
+			AND +o.claim_expires > $5) RETURNING id`,
 		string(holdfast.DeliveryReady), string(ref.Instance), ref.Incarnation, kindSandbox, store.Micros(now)).Scan(&id)
 	if errors.Is(err, sql.ErrNoRows) {
 		return "", nil
