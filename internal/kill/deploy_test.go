@@ -24,6 +24,7 @@ type deployment struct {
 	database string   // PostgreSQL's URL; "": SQLite
 	stores   []string // data directories of orchestrator and fleet, on SQLite
 	dirs     []string // all data directories
+	disks    map[*testenv.Server]*disk
 	stop     func() error
 }
 
@@ -36,15 +37,21 @@ func flags() []string {
 type kind struct {
 	name  string
 	start func(t *testing.T, dir string) (*deployment, error)
+	menu  menu
 }
 
 // kinds are the deployments that take turns.
 func kinds() []kind {
-	return []kind{{"one process on SQLite", startOne}, {"three processes on SQLite", startThree}, {"seven processes on PostgreSQL", startSeven}}
+	return []kind{
+		{"one process on SQLite", startOne, menu{aGuest: 4}},
+		{"three processes on SQLite", startThree, menu{aGuest: 4}},
+		{"seven processes on PostgreSQL", startSeven, menu{aGuest: 4, aDatabase: 2}},
+		{"two processes with disks of their own", startUnplugged, menu{aGuest: 2, aPower: 10, aFullDisk: 3}},
+	}
 }
 
 func startOne(t *testing.T, dir string) (*deployment, error) {
-	return startSQLite(t, dir, map[string][]string{"server": nil})
+	return startSQLite(t, dir, map[string]part{"server": {}})
 }
 
 func startThree(t *testing.T, dir string) (*deployment, error) {
@@ -53,17 +60,26 @@ func startThree(t *testing.T, dir string) (*deployment, error) {
 		return nil, err
 	}
 	orchestrator, fleet := testenv.FreeAddress(t), testenv.FreeAddress(t)
-	role := func(args ...string) []string { return append(args, "--cluster-key-file", key) }
-	return startSQLite(t, dir, map[string][]string{
-		"orchestrator": role("--roles", "orchestrator", "--listen", orchestrator, "--fleet-url", "http://"+fleet),
-		"fleet":        role("--roles", "fleet", "--listen", fleet, "--orchestrator-url", "http://"+orchestrator),
-		"host":         role("--roles", "host", "--orchestrator-url", "http://"+orchestrator, "--fleet-url", "http://"+fleet),
+	role := func(listen string, args ...string) part {
+		return part{listen: listen, args: append(args, "--cluster-key-file", key)}
+	}
+	return startSQLite(t, dir, map[string]part{
+		"orchestrator": role(orchestrator, "--roles", "orchestrator", "--fleet-url", "http://"+fleet),
+		"fleet":        role(fleet, "--roles", "fleet", "--orchestrator-url", "http://"+orchestrator),
+		"host":         role("", "--roles", "host", "--orchestrator-url", "http://"+orchestrator, "--fleet-url", "http://"+fleet),
 	})
 }
 
+// part is one server of a deployment on SQLite.
+type part struct {
+	listen string // "": any address that is free
+	args   []string
+	disk   *disk // nil: the machine's
+}
+
 // startSQLite starts servers by name, with their arguments.
-func startSQLite(t *testing.T, dir string, servers map[string][]string) (*deployment, error) {
-	d := &deployment{}
+func startSQLite(t *testing.T, dir string, servers map[string]part) (*deployment, error) {
+	d := &deployment{disks: map[*testenv.Server]*disk{}}
 	d.stop = func() error {
 		var errs []error
 		for _, s := range d.servers {
@@ -74,16 +90,18 @@ func startSQLite(t *testing.T, dir string, servers map[string][]string) (*deploy
 	secret := "hf_" + strings.ToLower(rand.Text()+rand.Text()[:6])
 	front := ""
 	for _, name := range []string{"server", "fleet", "host", "orchestrator"} {
-		args, ok := servers[name]
+		p, ok := servers[name]
 		if !ok {
 			continue
 		}
 		s := &testenv.Server{Name: name, DataDir: filepath.Join(dir, name), Program: filepath.Join(testenv.Binaries(t), "holdfast"),
-			Listen: testenv.FreeAddress(t), Args: append(flags(), args...)}
-		for i, arg := range args {
-			if arg == "--listen" {
-				s.Listen = args[i+1]
-			}
+			Listen: p.listen, Args: append(flags(), p.args...), LogFile: filepath.Join(dir, name+".log")}
+		if p.listen == "" {
+			s.Listen = testenv.FreeAddress(t)
+		}
+		if p.disk != nil {
+			s.DataDir = filepath.Join(p.disk.dir, "data")
+			d.disks[s] = p.disk
 		}
 		if err := os.Mkdir(s.DataDir, 0o700); err != nil {
 			return nil, err
@@ -100,6 +118,11 @@ func startSQLite(t *testing.T, dir string, servers map[string][]string) (*deploy
 		}
 	}
 	for _, s := range d.servers {
+		if disk := d.disks[s]; disk != nil { // what is there before the first start stays
+			if err := disk.sync(); err != nil {
+				return d, err
+			}
+		}
 		if err := s.Start(); err != nil {
 			return d, err
 		}

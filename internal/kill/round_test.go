@@ -27,7 +27,7 @@ type round struct {
 	stillborn  atomic.Int64 // creates that a blow ended for good
 
 	mu         sync.Mutex
-	struck     map[holdfast.InstanceID]bool
+	struck     map[holdfast.InstanceID]blow
 	lives      []*life
 	failures   map[string]int // calls that had to be repeated, by code and reason
 	violations []string
@@ -51,7 +51,15 @@ func (r *round) failed(err error) {
 	r.failures[fmt.Sprint(holdfast.CodeOf(err), " ", holdfast.ReasonOf(err))]++
 }
 
-func (r *round) wasStruck(l *life) bool {
+func (r *round) strike(id holdfast.InstanceID, b blow) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.struck[id] = max(r.struck[id], b)
+}
+
+func (r *round) wasStruck(l *life) bool { return r.blowAt(l) != none }
+
+func (r *round) blowAt(l *life) blow {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.struck[l.instance]
@@ -64,7 +72,7 @@ type tally struct {
 }
 
 // play is one round: blows under load, then rest, then the account.
-func play(t *testing.T, k kind, seed uint64, blows int) tally {
+func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tally {
 	t.Helper()
 	dir := t.TempDir()
 	d, err := k.start(t, dir)
@@ -74,18 +82,30 @@ func play(t *testing.T, k kind, seed uint64, blows int) tally {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // again, where the round did not get that far
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		// What a failed round leaves is no matter of the next one.
 		if err := d.stop(); err != nil {
 			t.Error(err)
 		}
+		for _, dir := range d.dirs {
+			if err := testenv.WipeMachine(dir); err != nil {
+				t.Error(err)
+			}
+		}
 	})
-	r := &round{t: t, d: d, struck: map[holdfast.InstanceID]bool{}, failures: map[string]int{}}
+	r := &round{t: t, d: d, struck: map[holdfast.InstanceID]blow{}, failures: map[string]int{}}
 	s := &striker{d: d, frozen: map[int]bool{}, hits: map[string]int{},
 		hostDeaths: func() { r.hostDeaths.Add(1) },
-		struck:     func(id holdfast.InstanceID) { r.mu.Lock(); r.struck[id] = true; r.mu.Unlock() }}
-	r.load(s, plan(seed, blows, d.postgres != nil))
+		struck:     r.strike}
+	r.load(ctx, s, plan(seed, blows, k.menu))
 	if err := errors.Join(s.errs...); err != nil {
 		t.Error(err)
+	}
+	if t.Failed() {
+		t.Fatalf("seed %d\n%s", seed, d.logs())
 	}
 	r.account()
 	lives := len(r.lives)
@@ -106,7 +126,7 @@ func play(t *testing.T, k kind, seed uint64, blows int) tally {
 
 // load strikes while the callers are at work, and returns when all have ended
 // and everything runs again.
-func (r *round) load(s *striker, blows []strike) {
+func (r *round) load(interrupted context.Context, s *striker, blows []strike) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -116,6 +136,10 @@ func (r *round) load(s *striker, blows []strike) {
 		work.Go(func() { c.run(ctx) })
 	}
 	for i, b := range blows {
+		if interrupted.Err() != nil { // what was made is taken away all the same
+			r.t.Error("interrupted")
+			break
+		}
 		wait(b.after)
 		if err := s.do(b); err != nil {
 			r.t.Errorf("blow %d: %v", i, err)

@@ -29,7 +29,22 @@ const (
 	aServer   target = iota // one of the deployment's own processes
 	aGuest                  // PID 1 of an instance
 	aDatabase               // PostgreSQL's first process
+	aPower                  // all of a server's machine but what its disk has
+	aFullDisk               // the room on a server's disk, for a while
 )
+
+// menu is what there is to hit, and how often in twenty; the rest are servers.
+type menu map[target]int
+
+// draw picks a target by a number below twenty.
+func (m menu) draw(n int) target {
+	for _, at := range []target{aGuest, aDatabase, aPower, aFullDisk} {
+		if n -= m[at]; n < 0 {
+			return at
+		}
+	}
+	return aServer
+}
 
 // strike is one blow. Which, when and how is a matter of the seed alone.
 type strike struct {
@@ -43,36 +58,38 @@ type strike struct {
 }
 
 // plan draws n strikes.
-func plan(seed uint64, n int, database bool) []strike {
+func plan(seed uint64, n int, from menu) []strike {
 	random := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // to be repeated, not to be guessed
 	below := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
 	strikes := make([]strike, n)
 	for i := range strikes {
 		s := strike{after: below(700 * time.Millisecond), victim: random.IntN(1 << 20), stop: random.IntN(8) == 0}
-		switch kind := random.IntN(20); {
-		case kind < 4:
-			s.at = aGuest
-		case kind < 6 && database:
-			s.at = aDatabase
-		default:
-			if random.IntN(3) == 0 {
-				s.down = below(600 * time.Millisecond)
-			}
-			if random.IntN(4) == 0 {
-				s.again = 1 + below(300*time.Millisecond)
-			}
+		if s.at = from.draw(random.IntN(20)); random.IntN(3) == 0 {
+			s.down = below(600 * time.Millisecond)
+		}
+		if random.IntN(4) == 0 {
+			s.again = 1 + below(300*time.Millisecond)
 		}
 		strikes[i] = s
 	}
 	return strikes
 }
 
+// blow is the worst that an instance met.
+type blow int
+
+const (
+	none      blow = iota
+	killed         // its PID 1 was, and with cgroups of version 1 what is frozen dies when it is thawed
+	unplugged      // its host's power was cut
+)
+
 // striker strikes at a deployment, and remembers whom it hit.
 type striker struct {
 	d          *deployment
 	goingOn    sync.WaitGroup // what is stopped, until it goes on
 	hostDeaths func()         // called before a host agent is killed
-	struck     func(holdfast.InstanceID)
+	struck     func(holdfast.InstanceID, blow)
 
 	mu     sync.Mutex
 	frozen map[int]bool   // process ids
@@ -80,15 +97,11 @@ type striker struct {
 	errs   []error
 }
 
-// hit counts a blow and returns how many it makes.
-func (s *striker) hit(what string, stop bool) {
-	how := "killed"
-	if stop {
-		how = "stopped"
-	}
+// hit counts a blow.
+func (s *striker) hit(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hits[what+" "+how]++
+	s.hits[what]++
 }
 
 // total is how many blows were struck.
@@ -107,11 +120,15 @@ func (s *striker) do(b strike) error {
 	case aGuest:
 		return s.atGuest(b)
 	case aDatabase:
-		s.hit("PostgreSQL", false)
+		s.hit("PostgreSQL killed")
 		if err := s.d.postgres.KillPostmaster(); err != nil {
 			return err
 		}
 		return s.d.postgres.Start()
+	case aPower:
+		return s.atPower(b)
+	case aFullDisk:
+		return s.atRoom(b)
 	}
 	return s.atServer(b)
 }
@@ -127,7 +144,7 @@ func (s *striker) atServer(b strike) error {
 	}
 	what := strings.TrimRight(server.Name, "0123456789")
 	if b.stop {
-		s.hit(what, true)
+		s.hit(what + " stopped")
 		s.freeze(pid)
 		if len(s.d.servers) == 1 {
 			s.goingOn.Wait() // nothing else is there to be struck
@@ -137,7 +154,7 @@ func (s *striker) atServer(b strike) error {
 	if strings.HasPrefix(what, "host") || what == "server" {
 		s.hostDeaths()
 	}
-	s.hit(what, false)
+	s.hit(what + " killed")
 	if err := server.Kill(); err != nil {
 		return err
 	}
@@ -147,7 +164,7 @@ func (s *striker) atServer(b strike) error {
 			return err
 		}
 		wait(b.again)
-		s.hit(what, false)
+		s.hit(what + " killed")
 		if err := server.Kill(); err != nil {
 			return err
 		}
@@ -187,12 +204,12 @@ func (s *striker) atGuest(b strike) error {
 	}
 	g := guests[b.victim%len(guests)]
 	if b.stop {
-		s.hit("guest", true)
+		s.hit("guest stopped")
 		s.freeze(g.pid)
 		return nil
 	}
-	s.struck(g.instance) // before it happens: whoever sees it knows why
-	s.hit("guest", false)
+	s.struck(g.instance, killed) // before it happens: whoever sees it knows why
+	s.hit("guest killed")
 	s.note(syscall.Kill(g.pid, syscall.SIGKILL))
 	return nil
 }
@@ -206,7 +223,9 @@ type guest struct {
 var instanceID = regexp.MustCompile(`in-[0-9a-z]{26}`)
 
 // guests lists the PID 1 of every instance of the deployment, dead ones apart.
-func (d *deployment) guests() ([]guest, error) {
+func (d *deployment) guests() ([]guest, error) { return guestsOf(d.dirs...) }
+
+func guestsOf(dirs ...string) ([]guest, error) {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		return nil, err
@@ -214,7 +233,7 @@ func (d *deployment) guests() ([]guest, error) {
 	var found []guest
 	for _, path := range groups {
 		group, err := os.ReadFile(path)
-		if err != nil || !d.owns(string(group)) {
+		if err != nil || !owns(dirs, string(group)) {
 			continue // another's, or gone meanwhile
 		}
 		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
@@ -230,8 +249,8 @@ func (d *deployment) guests() ([]guest, error) {
 	return found, nil
 }
 
-func (d *deployment) owns(cgroup string) bool {
-	for _, dir := range d.dirs {
+func owns(dirs []string, cgroup string) bool {
+	for _, dir := range dirs {
 		if strings.Contains(cgroup, "/holdfast-"+testenv.RuntimeName(dir)+"/") {
 			return true
 		}

@@ -55,6 +55,7 @@ func (c *caller) verifyStruck(l *life, sb holdfast.Sandbox) error {
 		return fmt.Errorf("it was deleted, and is %s", sb.State)
 	case sb.State == holdfast.SandboxDeleted:
 		return fmt.Errorf("it is deleted, and nobody wanted that")
+	case sb.State == holdfast.SandboxSuspended && l.state == holdfast.SandboxSuspended && c.round.blowAt(l) == killed:
 	case sb.State == holdfast.SandboxFailed && (sb.Failure == nil || sb.Failure.Reason == ""):
 		return fmt.Errorf("it failed without a reason")
 	case sb.State == holdfast.SandboxFailed:

@@ -10,6 +10,10 @@ import (
 	"testing"
 )
 
+// EnvBinaries names another directory to build them in than bin/test: for those
+// who build them otherwise, and would not have them mixed up.
+const EnvBinaries = "HOLDFAST_TEST_BINARIES"
+
 // built is where this test process's binaries are, once for all its tests.
 var built = sync.OnceValues(build)
 
@@ -30,7 +34,10 @@ func build() (string, error) {
 		return "", err
 	}
 	// One place for all test binaries: the go command leaves alone what is current.
-	dir := filepath.Join(root, "bin", "test")
+	dir := os.Getenv(EnvBinaries)
+	if dir == "" {
+		dir = filepath.Join(root, "bin", "test")
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build the binaries: %w", err)
 	}

@@ -122,13 +122,22 @@ func guestProcesses(t testing.TB, runtimes []string) []string {
 
 func mounts(t testing.TB, runtimes, dataDirs []string) []string {
 	t.Helper()
-	raw, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dirs := slices.Clone(dataDirs)
 	for _, name := range runtimes {
 		dirs = append(dirs, "/run/holdfast/"+name)
+	}
+	found, err := mountsBelow(dirs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// mountsBelow lists what is mounted below directories, the earlier mounts first.
+func mountsBelow(dirs ...string) ([]string, error) {
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
 	}
 	var found []string
 	for line := range strings.Lines(string(raw)) {
@@ -139,14 +148,23 @@ func mounts(t testing.TB, runtimes, dataDirs []string) []string {
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 func links(t testing.TB, runtimes []string) []string {
 	t.Helper()
+	found, err := linksOf(runtimes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// linksOf lists the network links of runtimes.
+func linksOf(runtimes ...string) ([]string, error) {
 	out, err := exec.Command("ip", "-o", "link").CombinedOutput()
 	if err != nil {
-		t.Fatalf("ip link: %v %s", err, out)
+		return nil, fmt.Errorf("ip link: %w %s", err, out)
 	}
 	var found []string
 	for line := range strings.Lines(string(out)) {
@@ -158,7 +176,7 @@ func links(t testing.TB, runtimes []string) []string {
 			}
 		}
 	}
-	return found
+	return found, nil
 }
 
 var instancePath = regexp.MustCompile(`(^|/)in-[0-9a-z]{26}[./]`)
