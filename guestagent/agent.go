@@ -36,7 +36,7 @@ type Config struct {
 	Setup func(context.Context) error
 	Log   *slog.Logger // nil: discarded
 	// What a simulation replaces; zero values are at random.
-	IDs    holdfast.IDs                         // of processes
+	IDs    holdfast.IDs                         // of processes and of telemetry
 	Jitter func(id string, attempt int) float64 // in [0, 1), of the pauses between calls home
 }
 

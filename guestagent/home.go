@@ -72,7 +72,7 @@ func (a *Agent) sendTelemetry(ctx context.Context) {
 			worker.Go(func() { telemetry.Run(ctx) })
 			first = false
 		}
-		telemetry.Offer(delivery.Message{ID: delivery.NewID(a.config.Clock(), nil), Kind: string(holdfast.TelemetryGuest), Body: body})
+		telemetry.Offer(delivery.Message{ID: delivery.NewID(a.config.Clock(), a.config.IDs.Rand), Kind: string(holdfast.TelemetryGuest), Body: body})
 	}
 }
 

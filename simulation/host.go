@@ -34,10 +34,13 @@ type Host struct {
 	mu      sync.Mutex
 	machine *simulated.Driver // of the agent that lives
 	reboots int
+	booted  int          // boots that began
+	failing map[int]bool // boots, by number, that die before their agent
+	guests  []*guest     // that run, oldest first
 }
 
 func (w *World) newHost(i int) (*Host, error) {
-	h := &Host{world: w, index: i, directory: w.directory("host-" + strconv.Itoa(i))}
+	h := &Host{world: w, index: i, failing: map[int]bool{}, directory: w.directory("host-" + strconv.Itoa(i))}
 	if err := os.MkdirAll(filepath.Join(h.directory, "image"), 0o700); err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
@@ -45,7 +48,17 @@ func (w *World) newHost(i int) (*Host, error) {
 	h.machine = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
 		w.boots.began(h.Name, b.Ref)
 		w.Trace.Note(h.Name, "boots %s/%d", step.Short(string(b.Ref.Instance)), b.Ref.Incarnation)
-		return w.newGuest(h, b)
+		if h.fails() {
+			w.count(string(BootFails))
+			return nil, errors.New("kernel panic")
+		}
+		g, err := w.newGuest(h, b)
+		if err == nil {
+			h.mu.Lock()
+			h.guests = append(h.guests, g)
+			h.mu.Unlock()
+		}
+		return g, err
 	}})
 	return h, nil
 }
@@ -69,6 +82,30 @@ func (h *Host) Lose(ctx context.Context) error {
 	h.mu.Unlock()
 	return machine.CrashHost(ctx)
 }
+
+// fails counts a boot and reports whether it is to die.
+func (h *Host) fails() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.booted++
+	return h.failing[h.booted]
+}
+
+// KillGuest ends the newest guest that runs, as if its PID 1 had died; false if
+// there is none.
+func (h *Host) KillGuest() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := len(h.guests) - 1; i >= 0; i-- {
+		if g := h.guests[i]; g.ctx.Err() == nil {
+			g.kill(errGuestDied)
+			return true
+		}
+	}
+	return false
+}
+
+var errGuestDied = errors.New("killed")
 
 // bootID is the machine's present boot.
 func (h *Host) bootID() (string, error) {
@@ -128,6 +165,8 @@ func (i images) Ensure(context.Context, string, func(string)) (string, error) {
 type guest struct {
 	agent *guestagent.Agent
 	http  *http.Server
+	ctx   context.Context // while it runs
+	kill  context.CancelCauseFunc
 }
 
 func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
@@ -142,7 +181,9 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
-	return &guest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}, nil
+	g := &guest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}
+	g.ctx, g.kill = context.WithCancelCause(context.Background())
+	return g, nil
 }
 
 // Serve implements simulated.Guest.
@@ -154,7 +195,14 @@ func (g *guest) Serve(l net.Listener) error {
 }
 
 // Run implements simulated.Guest.
-func (g *guest) Run(ctx context.Context) error { return g.agent.Run(ctx) }
+func (g *guest) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { g.kill(ctx.Err()) })()
+	err := g.agent.Run(g.ctx)
+	if errors.Is(context.Cause(g.ctx), errGuestDied) {
+		return errGuestDied
+	}
+	return err
+}
 
 // Close implements simulated.Guest.
 func (g *guest) Close() error { return errors.Join(g.http.Close(), g.agent.Close()) }
@@ -201,4 +249,36 @@ func (b boots) began(host string, ref holdfast.InstanceRef) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.all[ref] = append(b.all[ref], boot{host: host, at: time.Now()})
+}
+
+func (b boots) count(ref holdfast.InstanceRef) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.all[ref])
+}
+
+// of are the boots of an instance.
+func (b boots) of(id holdfast.InstanceID) map[holdfast.InstanceRef][]boot {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := map[holdfast.InstanceRef][]boot{}
+	for ref, all := range b.all {
+		if ref.Instance == id {
+			found[ref] = append([]boot(nil), all...)
+		}
+	}
+	return found
+}
+
+// truth is what the machine has, whatever faults its agent suffers.
+func (h *Host) truth() []runtime.Status { return h.Machine().Truth() }
+
+// phase is what the machine itself has of a boot.
+func (h *Host) phase(ref holdfast.InstanceRef) runtime.Phase {
+	for _, one := range h.truth() {
+		if one.Ref == ref {
+			return one.Phase
+		}
+	}
+	return runtime.PhaseAbsent
 }

@@ -195,6 +195,13 @@ func (w *World) Mend() {
 	clear(w.cut)
 }
 
+// mend undoes one Cut.
+func (w *World) mend(from, to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.cut, [2]string{from, to})
+}
+
 func (w *World) isCut(from, to string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

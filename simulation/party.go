@@ -194,11 +194,25 @@ func (p *Party) At(number int, after bool, do func(s *step.Step)) {
 	p.plans[place{number, after}] = do
 }
 
+// forget takes back everything that was to happen at a step.
+func (p *Party) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.plans)
+}
+
 // Steps is how many steps the party has taken.
 func (p *Party) Steps() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.number
+}
+
+// taken is how many steps of a kind the party has taken.
+func (p *Party) taken(kind step.Kind) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kinds[kind]
 }
 
 // passes waits while the party is paused.
@@ -229,7 +243,7 @@ func (p *Party) take(s *step.Step) func(*step.Step) {
 	defer p.mu.Unlock()
 	p.number++
 	p.kinds[s.Kind]++
-	s.Number = p.number
+	s.Number, s.OfKind = p.number, p.kinds[s.Kind]
 	return p.plans[place{p.number, false}]
 }
 

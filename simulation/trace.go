@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ type Trace struct {
 
 	mu    sync.Mutex
 	lines []line
+	ended bool
 }
 
 func newTrace() *Trace { return &Trace{begin: time.Now()} }
@@ -48,8 +50,18 @@ func (t *Trace) Note(who, format string, args ...any) {
 func (t *Trace) add(l line) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
 	l.at = time.Since(t.begin)
 	t.lines = append(t.lines, l)
+}
+
+// end keeps out what comes later: how a world is taken down is no part of it.
+func (t *Trace) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
 }
 
 // sorted orders what happened at one instant, where two goroutines may have run.
@@ -108,6 +120,9 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%09.6f", int(d.Hours()), int(d.Minutes())%60, (d % time.Minute).Seconds())
 }
 
+// drawn is what names are given at random.
+var drawn = regexp.MustCompile(`[A-Z2-7]{26}`)
+
 // outcome is an error as the trace shows it: what it is, never how it is worded,
 // since words may carry names that are drawn at random.
 func outcome(err error) string {
@@ -124,7 +139,7 @@ func outcome(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "too late"
 	}
-	text := err.Error()
+	text := drawn.ReplaceAllString(err.Error(), "*")
 	if i := strings.LastIndex(text, ": "); i >= 0 {
 		text = text[i+2:]
 	}

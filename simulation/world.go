@@ -267,6 +267,7 @@ func (w *World) Start(ctx context.Context) error {
 
 // Close ends everything, so that the bubble can end.
 func (w *World) Close() error {
+	w.Trace.end()
 	w.end()
 	w.later.Wait()
 	for _, p := range w.Parties() {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,10 +101,25 @@ func (d *Driver) CrashHost(ctx context.Context) error {
 	d.host.instances = map[holdfast.InstanceRef]*instance{}
 	d.host.mu.Unlock()
 	var errs []error
-	for _, i := range lost {
-		errs = append(errs, i.kill(ctx))
+	for _, ref := range slices.SortedFunc(maps.Keys(lost), compareRefs) {
+		errs = append(errs, lost[ref].kill(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+// Truth is what the host has, whatever the faults make List say.
+func (d *Driver) Truth() []runtime.Status {
+	d.host.mu.Lock()
+	defer d.host.mu.Unlock()
+	all := make([]runtime.Status, 0, len(d.host.instances))
+	for _, ref := range slices.SortedFunc(maps.Keys(d.host.instances), compareRefs) {
+		all = append(all, d.host.instances[ref].status(ref))
+	}
+	return all
+}
+
+func compareRefs(a, b holdfast.InstanceRef) int {
+	return cmp.Or(cmp.Compare(a.Instance, b.Instance), cmp.Compare(a.Incarnation, b.Incarnation))
 }
 
 // Capabilities implements runtime.Driver.
@@ -241,11 +257,7 @@ func (d *Driver) List(ctx context.Context) ([]runtime.Status, error) {
 	fault := d.host.fault(Call{Method: MethodList})
 	var all []runtime.Status
 	err := fault.around(ctx, func() error {
-		d.host.mu.Lock()
-		defer d.host.mu.Unlock()
-		for ref, i := range d.host.instances {
-			all = append(all, i.status(ref))
-		}
+		all = d.Truth()
 		return nil
 	})
 	if err != nil {
@@ -254,9 +266,6 @@ func (d *Driver) List(ctx context.Context) ([]runtime.Status, error) {
 	if fault.LieList != nil {
 		return fault.LieList, nil
 	}
-	slices.SortFunc(all, func(a, b runtime.Status) int {
-		return cmp.Or(cmp.Compare(a.Ref.Instance, b.Ref.Instance), cmp.Compare(a.Ref.Incarnation, b.Ref.Incarnation))
-	})
 	return all, nil
 }
 

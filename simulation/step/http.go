@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -41,7 +44,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := t.Hook.Before(ctx, s); err != nil {
 		return nil, errors.Join(err, closeBody(r))
 	}
-	res, err := t.Next.RoundTrip(r.WithContext(context.WithValue(ctx, stepKey{}, s)))
+	r = r.Clone(context.WithValue(ctx, stepKey{}, s))
+	r.Header.Set(header, s.name())
+	res, err := t.Next.RoundTrip(r)
 	told := t.Hook.After(ctx, s, err)
 	if told != nil && res != nil {
 		return nil, errors.Join(told, res.Body.Close())
@@ -49,11 +54,24 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, told
 }
 
+// header names a request to whoever receives it, in place of what a real receiver
+// knows: on which connection it came.
+const header = "Simulation-Step"
+
+// name is short, and the same for the same step of every run.
+func (s *Step) name() string {
+	h := fnv.New64a()
+	// A hash never fails.
+	_, _ = fmt.Fprintf(h, "%s %s %s %s %d", s.Party, s.Name, s.Key, s.Actor, s.N)
+	return strconv.FormatUint(h.Sum64(), 36)
+}
+
 // Handler is a party's side of the requests that reach it.
 func Handler(party string, hook Hook, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ids := route(r.URL.Path)
-		s := &Step{Party: party, Kind: Serve, Name: path, Key: strings.Join(ids, " ")}
+		s := &Step{Party: party, Kind: Serve, Name: path, Actor: r.Header.Get(header), Key: strings.Join(ids, " ")}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, s.Actor))
 		if err := hook.Before(r.Context(), s); err != nil {
 			panic(http.ErrAbortHandler) // as a process that died: the connection breaks
 		}

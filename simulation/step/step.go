@@ -34,19 +34,24 @@ type Step struct {
 	Kind   Kind
 	Name   string // of the function, the path, the call or the record's state
 	Key    string // whom it is about: ids, as far as they are known before; separated by spaces
-	Actor  string // the sweep and the item that it is part of; "" if none
+	Actor  string // on whose behalf: a request that was received, a sweep and its item; "" if nobody's
 	N      int    // how many of this party, kind, name and key came until now, from 1
+	OfKind int    // how many of its kind the party has taken until this one, from 1; set by that hook too
 	Number int    // how many steps the party has taken until this one, from 1; set by the hook that orders them
 }
 
-// actor is the sweep's item that a context belongs to.
+// requestKey is where a context has the request on whose behalf it is.
+type requestKey struct{}
+
+// actor is the request, and the sweep's item, that a context belongs to.
 func actor(ctx context.Context) string {
+	who, _ := ctx.Value(requestKey{}).(string)
 	sweep, ok := pprof.Label(ctx, "sweep")
 	if !ok {
-		return ""
+		return who
 	}
 	item, _ := pprof.Label(ctx, "item")
-	return sweep + " " + item
+	return who + " " + sweep + " " + item
 }
 
 // String is the step as a trace shows it, with its ids shortened.

@@ -1,0 +1,256 @@
+package simulation
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+)
+
+// Schedule is what happens in a run, besides what the parties do by themselves: a
+// list, so that it can be shortened. The seed chooses the instants, the elements
+// what is done and suffered. It is written and read as JSON.
+type Schedule struct {
+	Seed          uint64                   `json:"seed"`
+	Orchestrators int                      `json:"orchestrators"`
+	Fleets        int                      `json:"fleets"`
+	Hosts         int                      `json:"hosts"`
+	Clients       int                      `json:"clients"`
+	Room          int64                    `json:"room"` // instances that a host has room for
+	Skews         map[string]time.Duration `json:"skews,omitempty"`
+	Ops           []Op                     `json:"ops"`
+	Troubles      []Trouble                `json:"troubles,omitempty"`
+}
+
+// Op is a client's call. A client makes its calls one after the other.
+type Op struct {
+	Client int           `json:"client"`
+	At     time.Duration `json:"at"` // not before
+	Verb   Verb          `json:"verb"`
+	Slot   int           `json:"slot"`             // whose sandbox: the request id of its create
+	TTL    time.Duration `json:"ttl,omitempty"`    // of creates, extensions and lifetimes
+	GiveUp time.Duration `json:"giveup,omitempty"` // the client leaves after that; zero: its own patience
+}
+
+// Verb is what a client calls.
+type Verb string
+
+// The verbs.
+const (
+	Create      Verb = "create"
+	CreateOther Verb = "create-other" // the same request id with another input
+	Suspend     Verb = "suspend"
+	Resume      Verb = "resume"
+	Delete      Verb = "delete"
+	Extend      Verb = "extend"
+	SetLifetime Verb = "set-lifetime"
+	Get         Verb = "get"
+	List        Verb = "list"
+	Exec        Verb = "exec"  // with a request id, the same for all of a slot
+	Drain       Verb = "drain" // the slot's number is the host's
+	Activate    Verb = "activate"
+	Retire      Verb = "retire"
+	Quota       Verb = "quota" // the slot's number is how many sandboxes the project may have, 0: any number
+)
+
+// Trouble is one thing that goes wrong.
+type Trouble struct {
+	Kind  TroubleKind   `json:"kind"`
+	Party string        `json:"party,omitempty"`
+	To    string        `json:"to,omitempty"`    // of a partition
+	N     int           `json:"n,omitempty"`     // at the party's n-th step, hop, call, or boot
+	After bool          `json:"after,omitempty"` // after the step instead of before; the effect of a call happened
+	At    time.Duration `json:"at,omitempty"`
+	For   time.Duration `json:"for,omitempty"`
+	Hop   string        `json:"hop,omitempty"` // what the hop suffers, as Fault.Name says it
+	Bytes int64         `json:"bytes,omitempty"`
+}
+
+// TroubleKind is what sort of trouble it is.
+type TroubleKind string
+
+// The kinds of trouble.
+const (
+	Crash     TroubleKind = "crash"     // at a step, back after For
+	Restart   TroubleKind = "restart"   // in order, at a time
+	Pause     TroubleKind = "pause"     // SIGSTOP, for a time
+	LoseHost  TroubleKind = "lose host" // machine and agent, back after For
+	Partition TroubleKind = "partition" // from Party to To
+	BadHop    TroubleKind = "hop"
+	BadCall   TroubleKind = "call"         // the runtime's n-th call fails
+	StallCall TroubleKind = "stall"        // the runtime's n-th call hangs for For
+	LieCall   TroubleKind = "lie"          // the runtime's n-th look says that nothing is there
+	GuestDies TroubleKind = "guest dies"   // the newest running guest of a host, at a time
+	BootFails TroubleKind = "boot fails"   // the host's n-th boot dies before its agent
+	Unknown   TroubleKind = "unknown"      // the n-th transaction commits and its answer is lost
+	Mute      TroubleKind = "no telemetry" // heartbeats and guests' reports of a host get nowhere for a time
+)
+
+// String is the schedule as a literal for a replay.
+func (s Schedule) String() string {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+// Len is how many elements it has.
+func (s Schedule) Len() int { return len(s.Ops) + len(s.Troubles) }
+
+// faultsFor is how long things go wrong in a run.
+const faultsFor = 4 * time.Minute
+
+// Generate makes the schedule of a seed.
+func Generate(seed uint64) Schedule {
+	r := rand.New(rand.NewPCG(seed, 0x5eed))
+	s := Schedule{
+		Seed: seed, Orchestrators: 1 + r.IntN(2), Fleets: 1 + r.IntN(4)/3, Hosts: 1 + r.IntN(3), Clients: 1 + r.IntN(3),
+		Room: []int64{2, 8, 8, 8}[r.IntN(4)], Skews: map[string]time.Duration{},
+	}
+	for _, party := range s.parties() {
+		if r.IntN(8) == 0 {
+			s.Skews[party] = time.Duration(r.Int64N(int64(3*time.Hour))) - 90*time.Minute
+		}
+	}
+	for client := range s.Clients {
+		for range 3 + r.IntN(6) {
+			s.Ops = append(s.Ops, s.op(r, client))
+		}
+	}
+	for range r.IntN(10) {
+		s.Troubles = append(s.Troubles, s.trouble(r))
+	}
+	return s
+}
+
+func (s Schedule) parties() []string {
+	var all []string
+	for i := range s.Orchestrators {
+		all = append(all, "orchestrator-"+strconv.Itoa(i))
+	}
+	for i := range s.Fleets {
+		all = append(all, "fleet-"+strconv.Itoa(i))
+	}
+	return append(all, s.hosts()...)
+}
+
+func (s Schedule) hosts() []string {
+	var all []string
+	for i := range s.Hosts {
+		all = append(all, "host-"+strconv.Itoa(i))
+	}
+	return all
+}
+
+// span draws a duration, to the millisecond, so that schedules stay readable.
+func span(r *rand.Rand, least, most time.Duration) time.Duration {
+	return (least + time.Duration(r.Int64N(int64(most-least)))).Round(time.Millisecond)
+}
+
+// weighted verbs: creates and their repeats are the most.
+func verbs() []Verb {
+	return []Verb{Create, Create, Create, Create, Create, CreateOther, Suspend, Suspend, Suspend, Resume, Resume, Resume,
+		Delete, Delete, Extend, SetLifetime, Get, List, Exec, Exec, Drain, Activate, Retire, Quota}
+}
+
+func (s Schedule) op(r *rand.Rand, client int) Op {
+	o := Op{Client: client, At: span(r, 0, faultsFor), Slot: r.IntN(3)}
+	if r.IntN(2) == 0 {
+		o.At = span(r, 0, faultsFor/8) // much at once
+	}
+	all := verbs()
+	o.Verb = all[r.IntN(len(all))]
+	switch o.Verb {
+	case Create, Extend, SetLifetime:
+		o.TTL = span(r, 20*time.Second, 10*time.Minute).Round(time.Second)
+	case Drain, Activate, Retire:
+		o.Slot = r.IntN(s.Hosts)
+		if o.Verb == Retire && (o.Slot == 0 || r.IntN(4) > 0) {
+			o.Verb = Activate
+		}
+	case Quota:
+		o.Slot = r.IntN(4)
+	}
+	if r.IntN(4) == 0 {
+		o.GiveUp = span(r, 5*time.Millisecond, 4*time.Second)
+	}
+	return o
+}
+
+func (s Schedule) trouble(r *rand.Rand) Trouble {
+	parties, hosts := s.parties(), s.hosts()
+	t := Trouble{Party: parties[r.IntN(len(parties))], At: span(r, 0, faultsFor), After: r.IntN(2) == 0}
+	short := span(r, 500*time.Millisecond, 20*time.Second)
+	if r.IntN(4) == 0 {
+		short = span(r, 30*time.Second, 3*time.Minute)
+	}
+	host := hosts[r.IntN(len(hosts))]
+	switch k := r.IntN(24); {
+	case k < 6:
+		return Trouble{Kind: Crash, Party: t.Party, N: s.place(r, 250), After: t.After, For: short}
+	case k < 7:
+		return Trouble{Kind: Restart, Party: t.Party, At: t.At, For: short}
+	case k < 9:
+		return Trouble{Kind: Pause, Party: t.Party, At: t.At, For: short}
+	case k < 10:
+		return Trouble{Kind: LoseHost, Party: host, At: t.At, For: short}
+	case k < 12:
+		to := parties[r.IntN(len(parties))]
+		return Trouble{Kind: Partition, Party: t.Party, To: to, At: t.At, For: span(r, time.Second, 3*time.Minute)}
+	case k < 18:
+		return s.badHop(r, t.Party)
+	case k < 19:
+		return Trouble{Kind: BadCall, Party: host, N: s.place(r, 60), After: t.After}
+	case k < 20:
+		return Trouble{Kind: StallCall, Party: host, N: s.place(r, 60), After: t.After, For: short}
+	case k < 21 && r.IntN(3) == 0:
+		return Trouble{Kind: LieCall, Party: host, N: s.place(r, 20)}
+	case k < 22:
+		return Trouble{Kind: GuestDies, Party: host, At: t.At}
+	case k < 23:
+		return Trouble{Kind: BootFails, Party: host, N: 1 + r.IntN(4)}
+	case r.IntN(2) == 0:
+		return Trouble{Kind: Mute, Party: host, At: t.At, For: short}
+	}
+	return Trouble{Kind: Unknown, Party: t.Party, N: s.place(r, 60)}
+}
+
+// place draws where in a party's life: early ones are the interesting ones.
+func (s Schedule) place(r *rand.Rand, most int) int {
+	if r.IntN(2) == 0 {
+		most = max(4, most/5)
+	}
+	return 1 + r.IntN(most)
+}
+
+// hopFaults are what a hop may suffer, by name.
+func hopFaults() []string {
+	return []string{"drop", "lose answer", "duplicate", "cut request", "cut response", "hang", "refuse", "replace", "delay", "late copy", "late copy", "lose answer"}
+}
+
+func (s Schedule) badHop(r *rand.Rand, party string) Trouble {
+	from := []string{party, party, "guests", "client-" + strconv.Itoa(r.IntN(s.Clients))}
+	all := hopFaults()
+	t := Trouble{Kind: BadHop, Party: from[r.IntN(len(from))], N: s.place(r, 60), Hop: all[r.IntN(len(all))]}
+	switch t.Hop {
+	case "cut request", "cut response":
+		t.Bytes = int64(r.IntN(200))
+	case "delay", "late copy":
+		t.For = span(r, time.Millisecond, 2*time.Second)
+		if r.IntN(3) == 0 {
+			t.For = span(r, 2*time.Second, 90*time.Second)
+		}
+	}
+	return t
+}
+
+// parse reads a schedule that String wrote.
+func parse(text string) (Schedule, error) {
+	var s Schedule
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return s, fmt.Errorf("simulation: that is no schedule: %w", err)
+	}
+	return s, nil
+}
