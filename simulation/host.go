@@ -91,6 +91,13 @@ func (h *Host) fails() bool {
 	return h.failing[h.booted]
 }
 
+// FailBoot lets the n-th boot of the host's machine die before its guest agent, from 1.
+func (h *Host) FailBoot(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failing[n] = true
+}
+
 // KillGuest ends the newest guest that runs, as if its PID 1 had died; false if
 // there is none.
 func (h *Host) KillGuest() bool {
