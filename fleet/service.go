@@ -108,9 +108,11 @@ func New(c Config) (*Service, error) {
 		c.Logger = slog.Default()
 	}
 	s := &Service{
-		db: c.DB, cluster: c.Cluster, holder: c.Holder, dial: c.Dial, limits: c.Limits.withDefaults(), log: c.Logger,
+		db: c.DB, cluster: c.Cluster, holder: c.Holder, limits: c.Limits.withDefaults(), log: c.Logger,
 		unwanted: map[holdfast.HostID]sightings{},
 	}
+	hung := &hung{long: s.limits.CallTimeout / 2}
+	s.dial = func(url string) holdfast.HostService { return hung.guard(url, c.Dial(url)) }
 	s.repair = s.newRepair()
 	c.Outbox.Update = func(ctx context.Context, fn func(outbox.Tx) error) error {
 		return s.db.Update(ctx, func(tx store.Tx) error { return fn(tx) })

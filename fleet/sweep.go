@@ -24,6 +24,10 @@ const (
 	SweepPurge     = "fleet-purge"     // tombstones, inbox and outbox rows kept long enough
 )
 
+// backlogPace is the least time between the beginnings of two items where a long
+// downtime leaves very many: callers are served meanwhile (trap T30).
+const backlogPace = 2 * time.Millisecond
+
 // Sweeps are the fleet's loops. Run runs them; a simulation may run them itself.
 func (s *Service) Sweeps() []reconcile.Sweep {
 	return []reconcile.Sweep{
@@ -31,7 +35,8 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepReturns, Every: s.limits.HealthEvery, Page: s.pageReturns, ItemTimeout: 2 * time.Minute, Concurrency: 8},
 		{Name: SweepLosses, Every: s.limits.SweepEvery, Page: s.pageLosses, ItemTimeout: 2 * time.Minute, Concurrency: 8},
 		{Name: SweepDraining, Every: s.limits.SweepEvery, Page: s.pageDraining},
-		{Name: SweepOverdue, Every: s.limits.SweepEvery, Page: s.pageOverdue, ItemTimeout: 2 * s.limits.CallTimeout, Concurrency: 8},
+		{Name: SweepOverdue, Every: s.limits.SweepEvery, Page: s.pageOverdue, ItemTimeout: 2 * s.limits.CallTimeout,
+			Concurrency: 8, Pace: backlogPace},
 		{Name: SweepInstances, Every: s.limits.SweepEvery, Page: s.pageHosts, ItemTimeout: 2 * time.Minute, Concurrency: 8},
 		{Name: SweepPurge, Every: time.Hour, Page: s.pagePurges, ItemTimeout: time.Minute},
 	}

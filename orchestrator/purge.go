@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -280,12 +281,18 @@ func inList(list []tombstone) (marks string, args []any) {
 // oldFleetDeliveries has one item, while the fleet's deliveries have rows that are
 // older than any retry of one.
 func (s *Service) oldFleetDeliveries(ctx context.Context, _ string, _ int) (items []reconcile.Item, next string, err error) {
-	var due int
+	due := false
 	err = s.view(ctx, "old deliveries", func(tx store.Tx, now time.Time) error {
-		return tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT id FROM delivery WHERE source = 'fleet' AND received_at < $1 LIMIT 1) AS old`,
-			store.Micros(now.Add(-holdfast.TombstoneKept))).Scan(&due)
+		var oldest int64 // the first of the index, whatever the planner believes of how many are old
+		err := tx.QueryRowContext(ctx, `SELECT received_at FROM delivery WHERE source = 'fleet' AND received_at > 0
+			ORDER BY received_at, id LIMIT 1`).Scan(&oldest)
+		if errors.Is(err, sql.ErrNoRows) {
+			return nil
+		}
+		due = oldest < store.Micros(now.Add(-holdfast.TombstoneKept))
+		return err
 	})
-	if due > 0 {
+	if err == nil && due {
 		items = append(items, reconcile.Item{Key: fleetSource, Act: s.purgeFleetDeliveries})
 	}
 	return items, "", err

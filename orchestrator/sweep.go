@@ -27,6 +27,10 @@ const (
 // patience is how much answered trying an operation is worth (contract: A15).
 var patience = operation.Patience{Attempts: 10, For: 15 * time.Minute}
 
+// backlogPace is the least time between the beginnings of two items where a long
+// downtime leaves very many: callers are served meanwhile (trap T30).
+const backlogPace = 2 * time.Millisecond
+
 // Sweeps are the orchestrator's reconcilers (contract: C1).
 func (s *Service) Sweeps() []reconcile.Sweep {
 	pending, rest := 10*time.Second, time.Minute
@@ -35,8 +39,9 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		pending, rest, expiry = every, every, min(every, expiry)
 	}
 	return []reconcile.Sweep{
-		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing},
-		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8},
+		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing,
+			Concurrency: 16, Pace: backlogPace},
+		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8, Pace: backlogPace},
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
 		{Name: SweepPurge, Every: rest, Page: s.oldTombstones, PageSize: 20 * purgeGroup, Concurrency: 2},
 		{Name: SweepBoots, Every: rest, Page: s.oldBoots, Concurrency: 2},
