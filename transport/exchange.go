@@ -26,32 +26,34 @@ type exchange struct {
 	log     *slog.Logger
 	leave   func() // tells the network that the handler has returned
 
+	client *http.Request // as the client sent it
 	server *http.Request // as the handler sees it
 	cancel context.CancelFunc
-	upload *pipe // the request's body; nil when there is none
-	closer func() error
+	upload *pipe     // the request's body; nil when there is none
+	close  sync.Once // of the client's body
+	closed error     // what that said
 
-	download *pipe // the response's body
-	started  chan struct{}
-	answer   *http.Response // set before started is closed
+	writer   responseWriter
+	download pipe           // the response's body
+	answer   *http.Response // set before settled is closed without a failure
 	unwatch  func() bool    // stops watching the client's context
 
+	settled chan struct{} // closed by what comes first, the answer or the first abort
+
 	mu       sync.Mutex
-	failed   chan struct{} // closed by the first abort
-	failure  error         // set before failed is closed
-	returned bool          // the handler has
+	begun    bool  // the answer has
+	failure  error // of the first abort
+	returned bool  // the handler has
 }
 
 // newExchange builds what the handler sees. The handler's context is its own: values
 // do not cross a network, and neither do they here.
 func newExchange(req *http.Request, name string, h http.Handler) *exchange {
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &exchange{
-		name: name, handler: h, cancel: cancel,
-		closer:   sync.OnceValue(func() error { return closeBody(req) }),
-		download: newPipe(), started: make(chan struct{}), failed: make(chan struct{}),
-	}
-	server := &http.Request{
+	x := &exchange{name: name, handler: h, cancel: cancel, client: req, settled: make(chan struct{})}
+	x.download.init()
+	x.writer = responseWriter{exchange: x, request: req, header: http.Header{}}
+	server := http.Request{
 		Method: req.Method, Proto: "HTTP/2.0", ProtoMajor: 2,
 		URL:    &url.URL{Path: req.URL.Path, RawPath: req.URL.RawPath, RawQuery: req.URL.RawQuery, ForceQuery: req.URL.ForceQuery},
 		Header: req.Header.Clone(), Host: req.Host, RequestURI: req.URL.RequestURI(),
@@ -66,18 +68,20 @@ func newExchange(req *http.Request, name string, h http.Handler) *exchange {
 	if server.Header == nil {
 		server.Header = http.Header{}
 	}
+	var body *uploadBody
 	if req.Body != nil && req.Body != http.NoBody {
-		x.upload = newPipe()
 		server.ContentLength = req.ContentLength
 		if req.ContentLength <= 0 {
 			server.ContentLength = -1
 		}
 		server.Trailer = declared(req.Trailer)
-		server.Body = &uploadBody{pipe: x.upload, client: req, server: server}
+		body = &uploadBody{client: req}
+		body.init()
+		x.upload, server.Body = &body.pipe, body
 	}
 	x.server = server.WithContext(ctx)
-	if b, ok := server.Body.(*uploadBody); ok {
-		b.server = x.server
+	if body != nil {
+		body.server = x.server
 	}
 	return x
 }
@@ -89,36 +93,43 @@ func (x *exchange) run(req *http.Request) (*http.Response, error) {
 	switch {
 	case x.upload == nil:
 	case req.GetBody != nil && req.ContentLength > 0 && req.ContentLength <= pipeSize:
-		x.pump(req) // bytes in memory, and room for all of them: nothing to wait for
+		x.pump() // bytes in memory, and room for all of them: nothing to wait for
 	default:
-		go x.pump(req)
+		go x.pump()
 	}
-	go x.serve(req)
-	select {
-	case <-x.started:
-	case <-x.failed:
-	}
-	select {
-	case <-x.started:
+	go x.serve()
+	<-x.settled
+	x.mu.Lock()
+	begun, failure := x.begun, x.failure
+	x.mu.Unlock()
+	if begun {
 		return x.answer, nil
-	default:
-		x.unwatch()
-		return nil, x.failure
 	}
+	x.unwatch()
+	return nil, failure
 }
 
 // serve runs the handler to its end.
-func (x *exchange) serve(req *http.Request) {
+func (x *exchange) serve() {
+	growStack()
 	defer x.leave()
-	w := &responseWriter{exchange: x, request: req, header: http.Header{}}
 	defer x.release()
 	defer func() {
 		if p := recover(); p != nil {
 			x.panicked(p)
 		}
 	}()
-	x.handler.ServeHTTP(w, x.server)
-	w.finish()
+	x.handler.ServeHTTP(&x.writer, x.server)
+	x.writer.finish()
+}
+
+// growStack makes room for a handler's calls while there is next to nothing to move: a goroutine's stack begins small,
+// and doubling it again and again under a handler was a twentieth of a create's processor time (measured).
+//
+//go:noinline
+func growStack() byte {
+	var room [12 << 10]byte
+	return room[len(room)/2]
 }
 
 // panicked breaks the connection, as a server does.
@@ -156,7 +167,8 @@ func (x *exchange) begin() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.failure == nil {
-		close(x.started)
+		x.begun = true
+		close(x.settled)
 	}
 	return x.failure
 }
@@ -167,7 +179,9 @@ func (x *exchange) abort(err error) {
 	x.mu.Lock()
 	if x.failure == nil {
 		x.failure = err
-		close(x.failed)
+		if !x.begun {
+			close(x.settled)
+		}
 	}
 	x.mu.Unlock()
 	x.cancel()
@@ -181,24 +195,33 @@ func (x *exchange) abort(err error) {
 // closeUpload ends a pump that waits for the client's body. By then nobody is left
 // who could be told of its error.
 func (x *exchange) closeUpload() {
-	if err := x.closer(); err != nil {
+	if err := x.closeBody(); err != nil {
 		x.logger().Debug("transport: close a request's body", "host", x.name, "error", err)
 	}
 }
 
+// closeBody closes the client's body, once, and says what came of it.
+func (x *exchange) closeBody() error {
+	x.close.Do(func() { x.closed = closeBody(x.client) })
+	return x.closed
+}
+
 // pump carries the request's body to the handler.
-func (x *exchange) pump(req *http.Request) {
-	source, buffer := io.Reader(req.Body), int64(32<<10)
+func (x *exchange) pump() {
+	req := x.client
+	var n int64
+	var err error
 	if req.ContentLength > 0 {
 		// One more byte than announced shows that there are too many.
-		source = io.LimitReader(req.Body, req.ContentLength+1)
-		buffer = min(buffer, req.ContentLength+1)
+		length := req.ContentLength + 1
+		n, err = io.CopyBuffer(x.upload, io.LimitReader(req.Body, length), make([]byte, min(length, 32<<10)))
+	} else {
+		n, err = io.CopyBuffer(x.upload, req.Body, make([]byte, 32<<10))
 	}
-	n, err := io.CopyBuffer(x.upload, source, make([]byte, buffer))
 	if err == nil && req.ContentLength > 0 && n != req.ContentLength {
 		err = fmt.Errorf("transport: ContentLength=%d with a body of another length", req.ContentLength)
 	}
-	err = errors.Join(err, x.closer())
+	err = errors.Join(err, x.closeBody())
 	if err == nil {
 		x.upload.finish(io.EOF)
 		return
@@ -214,7 +237,7 @@ func (x *exchange) pump(req *http.Request) {
 
 // uploadBody is the request's body on the handler's side.
 type uploadBody struct {
-	*pipe
+	pipe
 	client, server *http.Request
 }
 

@@ -19,11 +19,7 @@ type pipe struct {
 	broken error // what both sides get from now on
 }
 
-func newPipe() *pipe {
-	p := &pipe{}
-	p.moved.L = &p.mu
-	return p
-}
+func (p *pipe) init() { p.moved.L = &p.mu }
 
 // Read waits for at least one byte, the end or the break.
 func (p *pipe) Read(b []byte) (int, error) {
@@ -34,7 +30,7 @@ func (p *pipe) Read(b []byte) (int, error) {
 		case p.broken != nil:
 			return 0, p.broken
 		case p.buffer.Len() > 0:
-			defer p.moved.Broadcast()
+			p.moved.Broadcast()
 			return p.buffer.Read(b)
 		case p.end != nil:
 			return 0, p.end

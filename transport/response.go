@@ -135,9 +135,12 @@ func (w *responseWriter) commit(next []byte) error {
 	if len(sample) > 0 && w.frozen.Get("Content-Type") == "" {
 		w.frozen.Set("Content-Type", http.DetectContentType(sample))
 	}
-	trailer := make(http.Header)
+	var trailer http.Header
 	for _, names := range w.frozen.Values("Trailer") {
 		for name := range strings.SplitSeq(names, ",") {
+			if trailer == nil {
+				trailer = http.Header{}
+			}
 			trailer[http.CanonicalHeaderKey(strings.TrimSpace(name))] = nil
 		}
 	}
@@ -186,7 +189,8 @@ func (w *responseWriter) finish() {
 
 // setTrailers fills the response's trailers before the client can see the body's end.
 func (w *responseWriter) setTrailers() {
-	trailer := w.exchange.answer.Trailer
+	answer := w.exchange.answer
+	trailer := answer.Trailer
 	for key := range trailer {
 		if values, ok := w.header[key]; ok {
 			trailer[key] = append([]string(nil), values...)
@@ -194,6 +198,10 @@ func (w *responseWriter) setTrailers() {
 	}
 	for key, values := range w.header {
 		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
+			if trailer == nil {
+				trailer = http.Header{}
+				answer.Trailer = trailer
+			}
 			trailer[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
 		}
 	}
