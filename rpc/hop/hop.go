@@ -38,11 +38,21 @@ func Call[In, Out any](ctx context.Context, c Client, path string, in In) (Out, 
 	if err != nil {
 		return out, err
 	}
-	err = json.NewDecoder(io.LimitReader(res.Body, MaxBody)).Decode(&out)
+	err = decode(io.LimitReader(res.Body, MaxBody), res.ContentLength, &out)
 	if err != nil {
 		err = unreachable(ctx, path, err)
 	}
 	return out, errors.Join(err, closed(path, res.Body))
+}
+
+// decode reads a message of a length that was announced, -1 for none, and nothing beyond it.
+func decode(from io.Reader, length int64, into any) error {
+	// MinRead is what ReadFrom must find free, or it moves the buffer.
+	raw := bytes.NewBuffer(make([]byte, 0, min(max(length, 0), MaxBody)+bytes.MinRead))
+	if _, err := raw.ReadFrom(from); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw.Bytes(), into)
 }
 
 // Do posts body to path and returns the answer when it is a success; the caller
@@ -56,7 +66,7 @@ func (c Client) Do(ctx context.Context, path string, body io.Reader) (*http.Resp
 	if c.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.Token)
 	}
-	res, err := c.HTTP.Do(req)
+	res, err := c.roundTrip(req)
 	if err != nil {
 		return nil, unreachable(ctx, path, err)
 	}
@@ -64,6 +74,15 @@ func (c Client) Do(ctx context.Context, path string, body io.Reader) (*http.Resp
 		return res, nil
 	}
 	return nil, errors.Join(readError(ctx, path, res), closed(path, res.Body))
+}
+
+// roundTrip sends a request by the client's transport alone, where it has nothing else to heed: parties redirect nobody
+// and have no cookies, and what a client does about both costs more than memory's transport itself.
+func (c Client) roundTrip(req *http.Request) (*http.Response, error) {
+	if c.HTTP.Transport == nil || c.HTTP.Timeout != 0 || c.HTTP.Jar != nil {
+		return c.HTTP.Do(req)
+	}
+	return c.HTTP.Transport.RoundTrip(req)
 }
 
 func unreachable(ctx context.Context, path string, err error) error {
@@ -115,8 +134,7 @@ func Handle[In, Out any](mux *http.ServeMux, path string, fn func(context.Contex
 
 // Decode reads a call's request, bounded by MaxBody.
 func Decode(w http.ResponseWriter, r *http.Request, in any) error {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, MaxBody))
-	if err := dec.Decode(in); err != nil {
+	if err := decode(http.MaxBytesReader(w, r.Body, MaxBody), r.ContentLength, in); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
 			return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonTooLarge, "the request is larger than %d bytes", tooLarge.Limit)
