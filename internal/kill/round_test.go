@@ -100,6 +100,10 @@ func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tal
 	s := &striker{d: d, frozen: map[int]bool{}, hits: map[string]int{},
 		hostDeaths: func() { r.hostDeaths.Add(1) },
 		struck:     r.strike}
+	seen, watching := make(chan struct{}), sync.WaitGroup{}
+	watching.Go(func() { r.watchBoots(seen) })
+	endWatch := sync.OnceFunc(func() { close(seen); watching.Wait() })
+	defer endWatch()
 	r.load(ctx, s, plan(seed, blows, k.menu))
 	if err := errors.Join(s.errs...); err != nil {
 		t.Error(err)
@@ -108,6 +112,7 @@ func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tal
 		t.Fatalf("seed %d\n%s", seed, d.logs())
 	}
 	r.account()
+	endWatch()
 	lives := len(r.lives)
 	for _, v := range r.violations {
 		t.Error(v)
