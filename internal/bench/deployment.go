@@ -35,6 +35,9 @@ func endless() holdfast.Capacity {
 	return holdfast.Capacity{CPUMillis: 1 << 40, MemoryBytes: 1 << 60, Instances: 1 << 30}
 }
 
+// silent is the log of what is measured: what matters comes back as an error.
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
 // deploy starts one with so many hosts, and with a project for each of so many callers.
 func deploy(ctx context.Context, p *place, hosts, projects int) (_ *deployment, err error) {
 	d := &deployment{place: p, client: rpc.NewHTTPClient()}
@@ -72,7 +75,7 @@ func deploy(ctx context.Context, p *place, hosts, projects int) (_ *deployment, 
 }
 
 func (d *deployment) start(ctx context.Context, c server.Config) error {
-	c.Listen, c.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler) // what matters comes back as an error
+	c.Listen, c.Logger = "127.0.0.1:0", silent()
 	s, err := server.Start(ctx, c)
 	if err == nil {
 		d.servers = append(d.servers, s)

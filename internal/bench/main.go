@@ -78,6 +78,10 @@ func table() []named {
 	return []named{
 		{"creates-postgres", true, func(e engine) bench { return creates(e, 2) }},
 		{"creates-sqlite", false, func(e engine) bench { return creates(e, 7) }},
+		{"deliveries-postgres", true, deliveries},
+		{"deliveries-sqlite", false, deliveries},
+		{"sweeps-postgres", true, sweeps},
+		{"sweeps-sqlite", false, sweeps},
 		{"runc", false, plain(firstOutput)},
 		{"idle", false, plain(idleServer)},
 	}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/server"
+	"github.com/holdfast-dev/holdfast/orchestrator"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// stubFleet stands for a fleet that answers at once that what should be is, or,
+// while it is held, not before that ends.
+type stubFleet struct{ held chan struct{} } // nil: not held
+
+// EnsureInstance answers that the level is reached.
+func (f stubFleet) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast.Observation, error) {
+	if f.held != nil {
+		select {
+		case <-f.held:
+		case <-ctx.Done():
+			return holdfast.Observation{}, holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "held").Because(ctx.Err())
+		}
+	}
+	return reached(l), nil
+}
+
+func reached(l holdfast.Level) holdfast.Observation {
+	return holdfast.Observation{Instance: l.Instance, Incarnation: l.Incarnation, Generation: l.Generation, Desired: l.Desired,
+		State: holdfast.InstanceState(l.Desired), At: time.Now()}
+}
+
+// GetInstance knows none.
+func (stubFleet) GetInstance(context.Context, holdfast.InstanceID) (holdfast.Observation, error) {
+	return holdfast.Observation{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "unknown")
+}
+
+// ListInstances has none.
+func (stubFleet) ListInstances(context.Context, string, int) (holdfast.InstancePage, error) {
+	return holdfast.InstancePage{}, nil
+}
+
+// ListHosts has none.
+func (stubFleet) ListHosts(context.Context) ([]holdfast.Host, error) { return nil, nil }
+
+// Audit has none.
+func (stubFleet) Audit(context.Context) ([]holdfast.PartyAudit, error) { return nil, nil }
+
+var clusterKey = []byte("a key for measurements alone")
+
+// newOrchestrator is one over a database and a fleet, whose loops do not run.
+func newOrchestrator(ctx context.Context, db store.DB, fleet holdfast.FleetService) (*orchestrator.Service, error) {
+	server.SpareProcessor() // as holdfast serve does
+	return orchestrator.New(ctx, orchestrator.Config{
+		DB: db, Fleet: fleet, Cluster: "bench", ClusterKey: clusterKey, FleetSecret: clusterKey, Logger: silent(),
+		Image:      func(name string) (string, error) { return name, nil },
+		SweepEvery: time.Microsecond, // what is idle is due at once
+	})
+}
+
+// stubHost stands for a host agent whose every instance is as its first level said.
+type stubHost struct{ id holdfast.HostID }
+
+func (h stubHost) heartbeat() holdfast.Heartbeat {
+	return holdfast.Heartbeat{Host: h.id, Cluster: "bench", Name: "stub", URL: "http://stub.internal", Runtime: "stub", BootID: "boot",
+		Capacity: endless(), Sequence: time.Now().UnixNano(), At: time.Now()}
+}
+
+// EnsureInstance answers that the level is reached.
+func (h stubHost) EnsureInstance(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+	o := reached(l)
+	o.Host, o.BootID = h.id, "boot"
+	return o, nil
+}
+
+// GetInstance says that it runs.
+func (h stubHost) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
+	return h.EnsureInstance(ctx, holdfast.Level{Instance: id, Incarnation: 1, Generation: 1, Desired: holdfast.DesiredRunning})
+}
+
+// ListInstances has none.
+func (h stubHost) ListInstances(context.Context) ([]holdfast.Observation, error) { return nil, nil }
+
+// Identity says who answers.
+func (h stubHost) Identity(context.Context) (holdfast.HostIdentity, error) {
+	return holdfast.HostIdentity{Host: h.id}, nil
+}
+
+// Audit has none.
+func (h stubHost) Audit(context.Context) (holdfast.PartyAudit, error) {
+	return holdfast.PartyAudit{}, nil
+}
