@@ -46,9 +46,10 @@ func whyGone(r row) string {
 
 // pageLosses finds hosts to give up, and those given up that still have something.
 func (s *Service) pageLosses(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
+	// The LIMIT keeps the planner from reading every host's instances for it.
 	return s.hostItems(ctx, limit, `WHERE id > $1 AND (gone_at = 0 AND health = 'LOST' AND seen_at <= $3
-		OR gone_at > 0 AND (used_instances > 0 OR EXISTS (SELECT 1 FROM instance i WHERE i.host = host.id
-			AND (i.state NOT IN ('EXITED', 'ABSENT') OR i.state = 'EXITED' AND i.desired = 'ABSENT'))))`,
+		OR gone_at > 0 AND (used_instances > 0 OR (SELECT i.id FROM instance i WHERE i.host = host.id AND i.state <> 'ABSENT'
+			AND (i.state <> 'EXITED' OR i.desired = 'ABSENT') LIMIT 1) IS NOT NULL))`,
 		func(now time.Time) []any {
 			return []any{after, limit, store.Micros(now.Add(-s.limits.LossAfter))}
 		}, s.giveUpHost)

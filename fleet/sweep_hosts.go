@@ -96,7 +96,7 @@ func writeHealth(ctx context.Context, tx store.Tx, h hostRow, health holdfast.Ho
 func doubtAll(ctx context.Context, tx store.Tx, host holdfast.HostID, now time.Time) error {
 	_, err := tx.ExecContext(ctx, `UPDATE instance SET known = state, state = 'UNKNOWN', revision = revision + 1, entered_at = $1,
 		due_at = CASE WHEN desired IN ('EXITED', 'ABSENT') THEN due_at ELSE 0 END
-		WHERE host = $2 AND state IN ('PREPARING', 'BOOTING', 'RUNNING', 'SUSPENDED', 'STOPPING')`, store.Micros(now), string(host))
+		WHERE host = $2 AND state <> 'ABSENT' AND state IN ('PREPARING', 'BOOTING', 'RUNNING', 'SUSPENDED', 'STOPPING')`, store.Micros(now), string(host))
 	if err != nil {
 		return fmt.Errorf("doubt the instances of %s: %w", host, err)
 	}
