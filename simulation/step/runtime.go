@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strconv"
+	"sync"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/runtime"
@@ -115,11 +116,20 @@ func (d *Driver) Close() error {
 
 // Records makes the AroundRecord of a host agent: its durable records are steps.
 func Records(party string, hook Hook) func(when string, ref holdfast.InstanceRef, state holdfast.InstanceState) error {
+	var mu sync.Mutex
+	writing := map[holdfast.InstanceRef]*Step{} // an incarnation's records are written one after the other
 	return func(when string, ref holdfast.InstanceRef, state holdfast.InstanceState) error {
-		s := &Step{Party: party, Kind: Record, Name: string(state), Key: string(ref.Instance) + "/" + strconv.FormatInt(ref.Incarnation, 10)}
 		if when == "before" {
+			s := &Step{Party: party, Kind: Record, Name: string(state), Key: string(ref.Instance) + "/" + strconv.FormatInt(ref.Incarnation, 10)}
+			mu.Lock()
+			writing[ref] = s
+			mu.Unlock()
 			return hook.Before(context.Background(), s)
 		}
+		mu.Lock()
+		s := writing[ref]
+		delete(writing, ref)
+		mu.Unlock()
 		return hook.After(context.Background(), s, nil)
 	}
 }
