@@ -114,7 +114,12 @@ func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin
 		r, err := s.attempt(ctx, b)
 		switch {
 		case errors.Is(err, errDoneElsewhere):
-			continue
+			// Done once is done: to begin again could undo what came after it.
+			r, op, err := s.read(ctx, holdfast.Caller{Project: b.row.Project}, b.row.ID)
+			if err != nil {
+				return holdfast.Sandbox{}, err
+			}
+			return s.show(r, op), nil
 		case holdfast.ReasonOf(err) == holdfast.ReasonPreparing && ctx.Err() == nil:
 			// The image takes its time and holds no claim; the caller waits as long
 			// as it likes (architecture.md, "Images").
