@@ -82,6 +82,7 @@ func table() []named {
 		{"deliveries-sqlite", false, deliveries},
 		{"sweeps-postgres", true, sweeps},
 		{"sweeps-sqlite", false, sweeps},
+		{"backlog", false, plain(backlog)},
 		{"runc", false, plain(firstOutput)},
 		{"idle", false, plain(idleServer)},
 	}

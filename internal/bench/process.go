@@ -1,15 +1,66 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
+
+// realServer is a holdfast serve of this run.
+type realServer struct {
+	cmd *exec.Cmd
+	url string
+	key string
+}
+
+// startServer starts one on a data directory, with more flags, and returns once it
+// takes calls.
+func startServer(ctx context.Context, binaries, dir string, flags ...string) (*realServer, error) {
+	args := append([]string{"serve", "--data-dir", dir, "--listen", "127.0.0.1:0"}, flags...)
+	cmd := exec.CommandContext(ctx, filepath.Join(binaries, "holdfast"), args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	log, err := os.Create(filepath.Join(dir, "server.log"))
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err = errors.Join(err, log.Close()); err != nil {
+		return nil, err
+	}
+	s := &realServer{cmd: cmd}
+	first, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		raw, _ := os.ReadFile(filepath.Join(dir, "server.log")) // the error says enough without it
+		return nil, errors.Join(fmt.Errorf("the server did not start: %s", raw), s.stop())
+	}
+	s.url = strings.TrimSpace(first[strings.LastIndex(first, " at ")+len(" at "):])
+	raw, err := os.ReadFile(filepath.Join(dir, "admin.key"))
+	if err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	s.key = strings.TrimSpace(string(raw))
+	return s, nil
+}
+
+// stop ends the server in order.
+func (s *realServer) stop() error {
+	return errors.Join(s.cmd.Process.Signal(syscall.SIGTERM), s.cmd.Wait())
+}
 
 var updatesLine = regexp.MustCompile(`(?m)^holdfast_store_updates_total\{party="(\w+)"\} (\S+)$`)
 

@@ -31,7 +31,12 @@ func firstOutput(ctx context.Context, o options) (_ []line, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("containers need root: use make bench, or sudo")
 	}
-	s, err := startServer(ctx, o.binaries, "runc")
+	dir, err := os.MkdirTemp("", "holdfast-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s, err := startServer(ctx, o.binaries, dir, "--runtime", "runc")
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +46,7 @@ func firstOutput(ctx context.Context, o options) (_ []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	bare, err := newBareBundle(s.dir, warm)
+	bare, err := newBareBundle(dir, warm)
 	if err != nil {
 		return nil, err
 	}
