@@ -172,7 +172,8 @@ func Release(ctx context.Context, tx Tx, now time.Time, c Claim, r Report) error
 // every earlier holder to be dead, as the lock on an embedded database's directory proves.
 func ReleaseHolders(ctx context.Context, tx Tx, now time.Time) (int, error) {
 	res, err := tx.ExecContext(ctx, `UPDATE operation SET holder = '', claim_expires = 0, last_answered_at = 0,
-		updated_at = $1, due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END WHERE claim_expires > 0`, micros(now))
+		updated_at = $1, due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END
+		WHERE state = 'PENDING' AND claim_expires > 0`, micros(now))
 	if err != nil {
 		return 0, fmt.Errorf("release the claims of dead holders: %w", err)
 	}

@@ -101,8 +101,7 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 		touched = ""
 		if kind == holdfast.DeliveryReady && tx.ForUpdate() == "" {
 			noted, err := noteReady(ctx, tx, began, holdfast.InstanceRef{Instance: report.Instance, Incarnation: report.Incarnation})
-			if err != nil || noted != "" {
-				touched = noted
+			if err != nil || noted { // nothing that anybody waits for
 				return didNote, err
 			}
 		}

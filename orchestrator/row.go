@@ -193,39 +193,52 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 	}
 	r.UpdatedAt = now
 	from := r.uncount()
-	res, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7,
-		retained = $12, version = 0, quota_shard = $15
-		WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE
-		AND ttl = $13 AND expires_at = $14 AND quota_shard = $16`,
-		string(r.ID), string(r.State), ports, store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
+	args := []any{string(r.ID), string(r.State), ports, store.Micros(now), store.Micros(r.ReadyAt), store.Micros(r.ExpiresAt), store.Micros(r.DeletedAt),
 		store.Micros(read.UpdatedAt), string(read.State), read.Generation, read.Incarnation,
-		r.Retained, read.TTL.Microseconds(), store.Micros(read.ExpiresAt), r.Shard, read.Shard)
+		r.Retained, read.TTL.Microseconds(), store.Micros(read.ExpiresAt), read.Shard}
+	n := int64(0)
+	if read.Version == 0 && from == 0 { // mostly so: then two indexes are left alone
+		n, err = affected(tx.ExecContext(ctx, arrived+asRead+` AND version = 0`, args...))
+	}
+	if err == nil && n == 0 {
+		n, err = affected(tx.ExecContext(ctx, arrived+`, version = 0, quota_shard = $16`+asRead, append(args, r.Shard)...))
+	}
 	if err != nil {
 		return false, fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
-	n, err := res.RowsAffected()
-	if err != nil || n == 0 {
-		return false, err
+	if n == 0 {
+		return false, nil
 	}
 	return true, r.giveBack(ctx, tx, from)
 }
 
+const (
+	arrived = `UPDATE sandbox SET state = $2, ports = $3, updated_at = $4, ready_at = $5, expires_at = $6, deleted_at = $7, retained = $12`
+	asRead  = ` WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE
+		AND ttl = $13 AND expires_at = $14 AND quota_shard = $15`
+)
+
 // noteReady records beside the state that the guest of a boot said it is ready,
 // where that is all it changes: a live attempt is at the create and hears it by
-// itself. It tells the sandbox, "" where it is not so. It must be alone with the
-// database: nothing is locked.
-func noteReady(ctx context.Context, tx store.Tx, now time.Time, ref holdfast.InstanceRef) (id holdfast.SandboxID, err error) {
-	err = tx.QueryRowContext(ctx, `UPDATE sandbox SET guest_said = $1 WHERE instance = $2 AND incarnation = $3 AND state = 'CREATING'
+// itself. False where it is not so. It must be alone with the database: nothing is
+// locked.
+func noteReady(ctx context.Context, tx store.Tx, now time.Time, ref holdfast.InstanceRef) (bool, error) {
+	n, err := affected(tx.ExecContext(ctx, `UPDATE sandbox SET guest_said = $1 WHERE instance = $2 AND incarnation = $3 AND state = 'CREATING'
 		AND EXISTS (SELECT 1 FROM operation o WHERE o.resource_kind = $4 AND o.resource_id = sandbox.id AND o.state = 'PENDING'
-			AND +o.claim_expires > $5) RETURNING id`,
-		string(holdfast.DeliveryReady), string(ref.Instance), ref.Incarnation, kindSandbox, store.Micros(now)).Scan(&id)
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil
-	}
+			AND o.claim_expires > $5)`,
+		string(holdfast.DeliveryReady), string(ref.Instance), ref.Incarnation, kindSandbox, store.Micros(now)))
 	if err != nil {
-		return "", fmt.Errorf("note that %s is ready: %w", ref.Instance, err)
+		return false, fmt.Errorf("note that %s is ready: %w", ref.Instance, err)
 	}
-	return id, nil
+	return n == 1, nil
+}
+
+// affected is how many rows a statement changed.
+func affected(res sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
 }
 
 func optionalJSON(v any, empty bool) (string, error) {

@@ -75,6 +75,9 @@ func TestT20_DeliveriesAreKnownForLongerThanTheyAreSent(t *testing.T) {
 			if err == nil {
 				_, err = inbox.Record(t.Context(), tx, inbox.Delivery{Source: source, ID: "ev-1", Kind: "k", ReceivedAt: ended})
 			}
+			if err == nil { // so that there is something to purge
+				_, err = inbox.Record(t.Context(), tx, inbox.Delivery{Source: source, ID: "ev-0", Kind: "k", ReceivedAt: now.Add(-8 * 24 * time.Hour)})
+			}
 		}
 		return err
 	})
