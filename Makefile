@@ -40,11 +40,11 @@ test: ## everything that must pass
 	@$(MAKE) --no-print-directory build
 	@$(GO) build -o bin/testsummary ./internal/testsummary
 	@$(GO) build -o bin/prove ./internal/prove/run
-	@{ failed=0; \
+	@figures=$$(mktemp) && trap 'rm -f "$$figures"' EXIT; { failed=0; \
 	$(GO) test -race -timeout 14m -json ./... || failed=1; \
 	echo; echo "A slice of each rung of the proof, without the race detector:"; \
-	$(GO) test -run '^TestProve' -timeout 10m -json $$(bin/prove -list) || failed=1; \
-	exit $$failed; } 2>&1 | bin/testsummary $(NO_SKIPS)
+	HOLDFAST_PROVE_FIGURES="$$figures" $(GO) test -run '^TestProve' -timeout 10m -json $$(bin/prove -list) || failed=1; \
+	exit $$failed; } 2>&1 | bin/testsummary $(NO_SKIPS) -figures "$$figures"
 
 .PHONY: test-short
 test-short: ## the fast part of it: no containers, no race detector
@@ -59,6 +59,12 @@ prove: ## the rungs of the proof, each to its goal or as far as PROVE=10m lets i
 	@scripts/deps.sh test
 	@$(GO) build -o bin/prove ./internal/prove/run
 	@exec $(SUDO) bin/prove -time $(PROVE)
+
+.PHONY: prove-mutants
+prove-mutants: ## seed a bug for each trap (or ONLY=T12,T31), one at a time, and print which rung of the proof caught it
+	@scripts/deps.sh test
+	@$(GO) build -o bin/mutants ./internal/mutant/run
+	@exec bin/mutants $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: bench
 bench: ## the speed table: each figure beside what it is measured against, in one run

@@ -50,6 +50,23 @@ func (d *disk) mount() error {
 	return nil
 }
 
+// renew gives the disk its power back, with what got there before. The file
+// system is read from a copy of its file: some process that has just been started
+// may still hold the old one mounted, which would then be mounted again as it is.
+func (d *disk) renew() error {
+	if err := unix.Unmount(d.dir, unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount %s: %w", d.dir, err)
+	}
+	copied := d.image + ".copy"
+	if out, err := exec.Command("cp", "--sparse=always", d.image, copied).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w %s", d.image, err, out)
+	}
+	if err := os.Rename(copied, d.image); err != nil {
+		return err
+	}
+	return d.mount()
+}
+
 // unmount waits for those who were killed and are not quite gone.
 func (d *disk) unmount() error {
 	var out []byte
@@ -163,7 +180,7 @@ func (s *striker) atPower(b strike) error {
 			return err
 		}
 	}
-	if err := errors.Join(disk.unmount(), disk.mount()); err != nil {
+	if err := disk.renew(); err != nil {
 		return err
 	}
 	wait(b.down)

@@ -285,4 +285,5 @@ func (r *round) end(ctx context.Context) {
 		r.t.Error(err)
 	}
 	testenv.WantNothingLeft(r.t, testenv.Census{}, r.d.dirs...)
+	r.explain()
 }

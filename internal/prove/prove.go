@@ -7,8 +7,11 @@
 package prove
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"testing"
 	"time"
@@ -69,6 +72,27 @@ func Report(t testing.TB, f Figure) {
 	if err := appendLine(path, f); err != nil {
 		t.Errorf("report %q: %v", f.Name, err)
 	}
+}
+
+// Read reads the figures that were reported to a file, the oldest first; there is
+// none where nothing was reported.
+func Read(path string) ([]Figure, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the figures: %w", err)
+	}
+	var figures []Figure
+	for line := range bytes.Lines(raw) {
+		var f Figure
+		if err := json.Unmarshal(line, &f); err != nil {
+			return figures, fmt.Errorf("read the figures: %w", err)
+		}
+		figures = append(figures, f)
+	}
+	return figures, nil
 }
 
 func appendLine(path string, f Figure) (err error) {

@@ -1,10 +1,8 @@
 package prove
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 	"time"
 )
@@ -14,20 +12,13 @@ func TestFiguresAreAppendedALineEach(t *testing.T) {
 	t.Setenv(EnvFigures, path)
 	Report(t, Figure{Rung: 1, Name: "states", Value: 3, Goal: 2})
 	Report(t, Figure{Rung: 2, Name: "races", Value: 5, Violations: 1})
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
+	figures, err := Read(path)
+	want := []Figure{{Rung: 1, Name: "states", Value: 3, Goal: 2}, {Rung: 2, Name: "races", Value: 5, Violations: 1}}
+	if err != nil || !slices.Equal(figures, want) {
+		t.Errorf("read back %+v %v, want %+v", figures, err, want)
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	if len(lines) != 2 {
-		t.Fatalf("%d lines, want 2: %s", len(lines), data)
-	}
-	var second Figure
-	if err := json.Unmarshal([]byte(lines[1]), &second); err != nil {
-		t.Fatal(err)
-	}
-	if want := (Figure{Rung: 2, Name: "races", Value: 5, Violations: 1}); second != want {
-		t.Errorf("read back %+v, want %+v", second, want)
+	if none, err := Read(path + ".none"); err != nil || len(none) != 0 {
+		t.Errorf("where nothing was reported: %v %v", none, err)
 	}
 }
 

@@ -1,12 +1,13 @@
 // Command testsummary reads `go test -json` from standard input and prints what
 // a person wants of it: a line per package, the whole output of what failed, and
-// at the end every skipped test by name and the counts. It exits non-zero when
-// anything failed, when nothing ran and, with -no-skips, when anything was
-// skipped.
+// at the end what the rungs of the proof counted, every skipped test by name and
+// the counts. It exits non-zero when anything failed, when nothing ran and, with
+// -no-skips, when anything was skipped.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -15,6 +16,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/holdfast-dev/holdfast/internal/prove"
 )
 
 type event struct {
@@ -41,12 +44,19 @@ type summary struct {
 
 func main() {
 	noSkips := flag.Bool("no-skips", false, "fail when a test was skipped")
+	figures := flag.String("figures", "", "file of what the rungs of the proof counted")
 	flag.Parse()
 	s := &summary{out: os.Stdout, output: map[name][]string{}, build: map[string][]string{}}
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsummary:", err)
 		os.Exit(2)
 	}
+	counted, err := prove.Read(*figures)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+		os.Exit(2)
+	}
+	s.proof(counted)
 	if !s.close(*noSkips) {
 		os.Exit(1)
 	}
@@ -112,6 +122,17 @@ func (s *summary) endedPackage(e event, key name) {
 		fmt.Fprintf(s.out, "%s%sFAIL %s (%.1fs)\n", strings.Join(s.build[e.FailedBuild], ""), text, e.Package, e.Elapsed)
 	case e.Action == "pass":
 		fmt.Fprintf(s.out, "ok   %s (%.1fs)\n", e.Package, e.Elapsed)
+	}
+}
+
+// proof prints what the rungs counted. What they found wrong has failed as tests.
+func (s *summary) proof(figures []prove.Figure) {
+	if len(figures) > 0 {
+		fmt.Fprintf(s.out, "\nOf the proof, whose whole is make prove:\n")
+	}
+	slices.SortStableFunc(figures, func(a, b prove.Figure) int { return cmp.Compare(a.Rung, b.Rung) })
+	for _, f := range figures {
+		fmt.Fprintf(s.out, "  rung %d: %d %s, %d violations\n", f.Rung, f.Value, f.Name, f.Violations)
 	}
 }
 

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -39,7 +36,7 @@ func climb(ctx context.Context, r rung, share time.Duration, files string) resul
 	began := time.Now()
 	err := test(ctx, r, share, files)
 	out.took = time.Since(began)
-	figures, readErr := readFigures(files + ".figures")
+	figures, readErr := prove.Read(files + ".figures")
 	out.figures = figures
 	if err = errors.Join(err, readErr); err != nil {
 		out.failure = err.Error()
@@ -76,28 +73,6 @@ func test(ctx context.Context, r rung, share time.Duration, files string) (err e
 		return fmt.Errorf("its tests: %w", err)
 	}
 	return nil
-}
-
-func readFigures(path string) ([]prove.Figure, error) {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var figures []prove.Figure
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var f prove.Figure
-		if err = json.Unmarshal(lines.Bytes(), &f); err != nil {
-			err = fmt.Errorf("figures: %w", err)
-			break
-		}
-		figures = append(figures, f)
-	}
-	return figures, errors.Join(err, lines.Err(), file.Close())
 }
 
 // grep is the first line of a file that has a word and what follows it.
