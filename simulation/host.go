@@ -36,11 +36,12 @@ type Host struct {
 	reboots int
 	booted  int          // boots that began
 	failing map[int]bool // boots, by number, that die before their agent
+	refused map[int]bool // boots, by number, whose setup fails
 	guests  []*guest     // that run, oldest first
 }
 
 func (w *World) newHost(i int) (*Host, error) {
-	h := &Host{world: w, index: i, failing: map[int]bool{}, directory: w.directory("host-" + strconv.Itoa(i))}
+	h := &Host{world: w, index: i, failing: map[int]bool{}, refused: map[int]bool{}, directory: w.directory("host-" + strconv.Itoa(i))}
 	if err := os.MkdirAll(filepath.Join(h.directory, "image"), 0o700); err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
@@ -96,6 +97,23 @@ func (h *Host) FailBoot(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failing[n] = true
+}
+
+// FailSetup lets the setup of the n-th boot fail, from 1: its guest says so.
+func (h *Host) FailSetup(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refused[n] = true
+}
+
+// setUp is the setup of the newest boot.
+func (h *Host) setUp() func(context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.refused[h.booted] {
+		return nil
+	}
+	return func(context.Context) error { return errors.New("the setup failed") }
 }
 
 // KillGuest ends the newest guest that runs, as if its PID 1 had died; false if
@@ -182,7 +200,7 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 		Next: homeward{host: h, ref: b.Ref, next: &wire{world: w, life: p.always()}}}}
 	agent, err := guestagent.New(guestagent.Config{
 		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(nil), HTTP: home, Telemetry: home,
-		Root: filepath.Join(b.Directory, "files"), Late: true, TelemetryEvery: w.config.Timing.Telemetry,
+		Root: filepath.Join(b.Directory, "files"), Late: true, TelemetryEvery: w.config.Timing.Telemetry, Setup: h.setUp(),
 		IDs: holdfast.IDs{Rand: &chance{seed: w.config.Seed, who: p.Name}}, Jitter: p.jitter,
 	})
 	if err != nil {
