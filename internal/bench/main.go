@@ -42,7 +42,16 @@ func main() {
 	flag.StringVar(&o.binaries, "bin", "bin", "directory of holdfast, holdfast-guest and bench-dbos")
 	only := flag.String("only", "", "some of the names below, with commas: "+strings.Join(names(), ", "))
 	profile := flag.String("cpuprofile", "", "write a CPU profile of the run to this file")
+	dir := flag.String("held", "", "no measurement: print what this process holds after sweeping the databases in a directory")
+	copies := flag.Int("suspended", 0, "with -held: copies there")
 	flag.Parse()
+	if *dir != "" {
+		if err := held(context.Background(), *dir, *copies); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := profiled(*profile, func() error { return run(o, *only) }); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -84,6 +93,7 @@ func table() []named {
 		{"sweeps-sqlite", false, sweeps},
 		{"backlog", false, plain(backlog)},
 		{"runc", false, plain(firstOutput)},
+		{"memory", false, plain(suspendedMemory)},
 		{"idle", false, plain(idleServer)},
 	}
 }

@@ -25,12 +25,13 @@ type copied struct {
 // chunk is how many copies one transaction makes.
 const chunk = 20_000
 
-// idOf is the id of copy s.n: digits are letters of ids too.
-func (e engine) idOf(prefix string) string {
+// idOf is the id with a number, by default that of the copy, s.n: digits are letters of ids too.
+func (e engine) idOf(prefix string, number ...string) string {
+	n := strings.Join(append(number, "s.n")[:1], "")
 	if e.postgres != nil {
-		return "'" + prefix + "-' || lpad(CAST(s.n AS TEXT), 26, '0')"
+		return "'" + prefix + "-' || lpad(CAST(" + n + " AS TEXT), 26, '0')"
 	}
-	return "'" + prefix + "-' || printf('%026d', s.n)"
+	return "'" + prefix + "-' || printf('%026d', " + n + ")"
 }
 
 // numbered is the same in Go.
@@ -79,18 +80,51 @@ func columnsOf(ctx context.Context, db store.DB, table string) (columns []string
 // what its project counts.
 func (e engine) copySandboxes(ctx context.Context, db store.DB, sandbox string, n int) error {
 	id := e.idOf("sb")
-	err := e.copy(ctx, db, n,
-		copied{"sandbox", "id = $3", sandbox, map[string]string{"id": id, "instance": e.idOf("in")}},
-		copied{"request", "resource = $3", sandbox, map[string]string{"request_id": id, "resource": id}},
-		copied{"operation", "resource_id = $3", sandbox, map[string]string{"id": e.idOf("op"), "resource_id": id}},
-	)
+	all := []copied{
+		{"sandbox", "id = $3", sandbox, map[string]string{"id": id, "instance": e.idOf("in")}},
+		{"request", "resource = $3", sandbox, map[string]string{"request_id": id, "resource": id}},
+	}
+	journal, err := journalOf(ctx, db, sandbox)
 	if err != nil {
+		return err
+	}
+	for i, op := range journal {
+		number := fmt.Sprintf("s.n * %d + %d", len(journal), i)
+		all = append(all, copied{"operation", "id = $3", op, map[string]string{"id": e.idOf("op", number), "resource_id": id}})
+	}
+	if err := e.copy(ctx, db, n, all...); err != nil {
 		return err
 	}
 	return execute(ctx, db, `UPDATE quota_shard SET
 		sandboxes = (SELECT COUNT(*) FROM sandbox s WHERE s.project = quota_shard.project AND s.quota_shard = quota_shard.shard),
 		cpu_millis = (SELECT COALESCE(SUM(s.cpu_millis), 0) FROM sandbox s WHERE s.project = quota_shard.project AND s.quota_shard = quota_shard.shard),
 		memory_bytes = (SELECT COALESCE(SUM(s.memory_bytes), 0) FROM sandbox s WHERE s.project = quota_shard.project AND s.quota_shard = quota_shard.shard)`)
+}
+
+// journalOf lists a sandbox's operations, the oldest first.
+func journalOf(ctx context.Context, db store.DB, sandbox string) (ids []string, err error) {
+	err = db.View(ctx, func(tx store.Tx) (err error) {
+		ids, err = column(ctx, tx, `SELECT id FROM operation WHERE resource_id = $1 ORDER BY id`, sandbox)
+		return err
+	})
+	return ids, err
+}
+
+// column reads the one column of a query.
+func column(ctx context.Context, tx store.Tx, query string, args ...any) (values []string, err error) {
+	rows, err := tx.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close(), rows.Err()) }()
+	for rows.Next() {
+		var v string
+		if err := rows.Scan(&v); err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, nil
 }
 
 // copyInstances makes copies of an instance, in room of their own on its host.

@@ -59,8 +59,14 @@ func newOrchestrator(ctx context.Context, db store.DB, fleet holdfast.FleetServi
 	})
 }
 
-// stubHost stands for a host agent whose every instance is as its first level said.
-type stubHost struct{ id holdfast.HostID }
+// stubHost stands for a host agent whose every instance is as it should be.
+type stubHost struct {
+	id        holdfast.HostID
+	suspended []holdfast.InstanceID // that it lists
+}
+
+// newStubHost is always the same one.
+func newStubHost() stubHost { return stubHost{id: holdfast.HostID(numbered(holdfast.PrefixHost, 1))} }
 
 func (h stubHost) heartbeat() holdfast.Heartbeat {
 	return holdfast.Heartbeat{Host: h.id, Cluster: "bench", Name: "stub", URL: "http://stub.internal", Runtime: "stub", BootID: "boot",
@@ -79,8 +85,18 @@ func (h stubHost) GetInstance(ctx context.Context, id holdfast.InstanceID) (hold
 	return h.EnsureInstance(ctx, holdfast.Level{Instance: id, Incarnation: 1, Generation: 1, Desired: holdfast.DesiredRunning})
 }
 
-// ListInstances has none.
-func (h stubHost) ListInstances(context.Context) ([]holdfast.Observation, error) { return nil, nil }
+// ListInstances has what is suspended, which was its second level.
+func (h stubHost) ListInstances(ctx context.Context) ([]holdfast.Observation, error) {
+	all := make([]holdfast.Observation, len(h.suspended))
+	for i, id := range h.suspended {
+		o, err := h.EnsureInstance(ctx, holdfast.Level{Instance: id, Incarnation: 1, Generation: 2, Desired: holdfast.DesiredSuspended})
+		if err != nil {
+			return nil, err
+		}
+		all[i] = o
+	}
+	return all, nil
+}
 
 // Identity says who answers.
 func (h stubHost) Identity(context.Context) (holdfast.HostIdentity, error) {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/delivery/outbox"
 	"github.com/holdfast-dev/holdfast/fleet"
 	"github.com/holdfast-dev/holdfast/orchestrator"
 	"github.com/holdfast-dev/holdfast/reconcile"
@@ -176,17 +175,7 @@ func fillFleet(ctx context.Context, p *place, n int) (c crowd, err error) {
 		return c, err
 	}
 	c.close = func() error { return nil }
-	host := stubHost{id: holdfast.HostID(holdfast.IDs{}.New(holdfast.PrefixHost))}
-	s, err := fleet.New(fleet.Config{DB: c.db, Cluster: "bench", Holder: "bench", Logger: silent(),
-		Dial:   func(string) holdfast.HostService { return host },
-		SendUp: func(context.Context, outbox.Row) error { return nil },
-	})
-	if err != nil {
-		return c, err
-	}
-	if err = s.Join(ctx); err == nil {
-		err = s.Heartbeat(ctx, host.heartbeat())
-	}
+	s, err := newFleet(ctx, c.db, newStubHost())
 	if err != nil {
 		return c, err
 	}
