@@ -33,7 +33,8 @@ type comparison struct {
 	before   map[holdfast.InstanceID]row // those placed on the host
 	observed []holdfast.Observation      // the host's list, complete
 	after    map[holdfast.InstanceID]row // those placed on the host, and those it named
-	unwanted sightings                   // from the run before
+	lefts    map[holdfast.InstanceRef]bool
+	unwanted sightings // from the run before
 	now      time.Time
 	grace    time.Duration
 	lineage  lineage.Lineage
@@ -57,7 +58,7 @@ type doomed struct {
 }
 
 // planInstances compares in both directions (contract: C4). A row that changed
-// while the host was asked is left to the next run.
+// while the host was asked is left to the next run. Leftovers are ended apart.
 func planInstances(c comparison) instancePlan {
 	p := instancePlan{unwanted: sightings{}}
 	listed := map[holdfast.InstanceID]bool{}
@@ -66,6 +67,9 @@ func planInstances(c comparison) instancePlan {
 			continue // a tombstone of the host's
 		}
 		p.total++
+		if c.lefts[holdfast.InstanceRef{Instance: o.Instance, Incarnation: o.Incarnation}] {
+			continue // its end has a level of its own, which a higher one would make stale for ever
+		}
 		r, found := c.after[o.Instance]
 		if adoptable(c.lineage, r, found, o) {
 			p.adopt = append(p.adopt, o)

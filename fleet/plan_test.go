@@ -79,3 +79,23 @@ func TestC4_PlanInstances(t *testing.T) {
 		})
 	}
 }
+
+// contract: C4. T38: an incarnation whose room is still held as a leftover has a
+// level that ends it; a second one above that would make it stale, and the room
+// would never be given back (found by the model of instance_model_test.go).
+func TestC4_ALeftoversEndIsNotOrderedASecondTimeAboveItsOwnLevel(t *testing.T) {
+	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	ref := holdfast.InstanceRef{Instance: "in-1", Incarnation: 1}
+	c := comparison{
+		host: "ho-1", now: now, grace: holdfast.OrphanGrace, unwanted: sightings{ref: now.Add(-2 * holdfast.OrphanGrace)},
+		observed: []holdfast.Observation{{Instance: "in-1", Incarnation: 1, Generation: 4, State: holdfast.InstanceRunning}},
+		after:    map[holdfast.InstanceID]row{"in-1": {id: "in-1", incarnation: 2, generation: 5, host: "ho-2", state: holdfast.InstanceRunning}},
+	}
+	if p := planInstances(c); len(p.destroy) != 1 {
+		t.Fatalf("without a leftover: %+v, want it destroyed", p.destroy)
+	}
+	c.lefts = map[holdfast.InstanceRef]bool{ref: true}
+	if p := planInstances(c); len(p.destroy) != 0 || len(p.unwanted) != 0 {
+		t.Errorf("with one: %+v, %+v", p.destroy, p.unwanted)
+	}
+}

@@ -111,15 +111,19 @@ func readReturn(ctx context.Context, tx store.Tx, host holdfast.HostID, observed
 	if err != nil {
 		return nil, nil, err
 	}
-	known := map[holdfast.InstanceRef]bool{}
-	for _, l := range lefts {
-		known[l.ref] = true
-	}
 	rows, err := instancesOn(ctx, tx, host)
 	if err == nil {
 		err = addNamed(ctx, tx, rows, observed)
 	}
-	return lefts, planReturn(host, observed, rows, known), err
+	return lefts, planReturn(host, observed, rows, refsOf(lefts)), err
+}
+
+func refsOf(lefts []leftover) map[holdfast.InstanceRef]bool {
+	refs := make(map[holdfast.InstanceRef]bool, len(lefts))
+	for _, l := range lefts {
+		refs[l.ref] = true
+	}
+	return refs
 }
 
 // endAll ends what was planned, a few at once. It fails unless the host confirmed each.

@@ -44,6 +44,7 @@ func (s *Service) compare(ctx context.Context, h hostRow) error {
 		return err
 	}
 	asking, cancel := context.WithTimeout(ctx, s.limits.CallTimeout)
+	c.lefts = refsOf(lefts)
 	c.observed, err = s.list(asking, h)
 	cancel()
 	if err != nil {
