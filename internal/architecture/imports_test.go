@@ -90,7 +90,9 @@ var table = map[string]row{
 	"internal/prove":        {why: "what the rungs of the proof share; they import it, so it knows none of them"},
 	"simulation/explorer":   {why: "walks states, whatever they are of; the models are tests beside the decisions they drive"},
 	"internal/prove/run":    {ours: "internal/prove", why: "a program that runs the rungs as tests, and reads what they report"},
-	"internal/testsummary":  {why: "reads `go test -json`"},
+	"internal/mutant":       {why: "edits of the product's source as text: it knows none of it, and nothing of the product knows it"},
+	"internal/mutant/run":   {ours: "internal/mutant", why: "a program that seeds them"},
+	"internal/testsummary":  {ours: "internal/prove", why: "reads `go test -json`, and the rungs' figures"},
 	"cmd/holdfast":          {ours: "*", modules: "*", why: "a program names implementations"},
 	"cmd/holdfast-guest":    {ours: ". guestagent spool rpc/guest", modules: sys, why: "a program, and the one that must stay tiny"},
 }
