@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/layer"
 )
 
 // Image is a prepared base.
@@ -28,7 +30,8 @@ type Image struct {
 	BuiltAt time.Time `json:"built_at"`
 }
 
-// The references there are, besides "debian:SUITE".
+// The references there are, besides "debian:SUITE" and those that begin with
+// RefOCI, RefTar and RefDir.
 const (
 	RefBase   = "base"   // busybox alone, ready in seconds
 	RefDebian = "debian" // DebianDefault
@@ -42,6 +45,8 @@ type Config struct {
 	Busybox      string           // a static busybox; default: the one of the package busybox-static
 	Mmdebstrap   string           // default: "mmdebstrap", from PATH
 	BuildTimeout time.Duration    // of one image; default 15 min, as long as an instance may be PREPARING
+	Local        string           // directory that tar: and dir: references are below; "": there are none
+	MaxBytes     int64            // of an image from elsewhere, unpacked; default 16 GiB
 	Now          func() time.Time // default: time.Now
 }
 
@@ -74,6 +79,9 @@ func NewStore(dir string, config Config) (*Store, error) {
 	if config.BuildTimeout == 0 {
 		config.BuildTimeout = holdfast.InstancePrepareAfter
 	}
+	if config.MaxBytes == 0 {
+		config.MaxBytes = 16 << 30
+	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -94,21 +102,42 @@ func (s *Store) Close() {
 	s.running.Wait()
 }
 
+// maxEntries bounds the files and directories of an image from elsewhere.
+const maxEntries = 5_000_000
+
 var suitePattern = regexp.MustCompile(`^debian:([a-z][a-z0-9]{1,30})$`)
 
-// Known tells whether there can be such an image, without building it:
+// maxRef bounds a reference, in bytes.
+const maxRef = 1024
+
+// Known tells whether there can be such an image, without looking for it:
 // INVALID_ARGUMENT, NO_SUCH_IMAGE otherwise, naming those there are.
 func Known(ref string) error {
-	if ref == RefBase || ref == RefDebian || suitePattern.MatchString(ref) {
-		return nil
-	}
-	shown := ref
-	if len(shown) > 64 {
-		shown = shown[:64] + "…"
+	if len(ref) <= maxRef {
+		if behind, ok := strings.CutPrefix(ref, RefOCI); ok {
+			_, err := parseOCI(behind)
+			return err
+		}
+		for _, prefix := range []string{RefTar, RefDir} {
+			if behind, ok := strings.CutPrefix(ref, prefix); ok {
+				return checkLocal(ref, behind)
+			}
+		}
+		if ref == RefBase || ref == RefDebian || suitePattern.MatchString(ref) {
+			return nil
+		}
 	}
 	return holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage,
-		"there is no image %q: there are %q, %q and \"debian:SUITE\" (lower-case, such as \"debian:%s\")",
-		shown, RefBase, RefDebian, DebianDefault).With("image", shown)
+		"there is no image %q: there are %q, %q, \"debian:SUITE\" (lower-case, such as \"debian:%s\"), \"oci:REFERENCE\", \"tar:PATH\" and \"dir:PATH\"",
+		short(ref), RefBase, RefDebian, DebianDefault).With("image", short(ref))
+}
+
+// short is a reference as messages show it.
+func short(ref string) string {
+	if len(ref) > 64 {
+		return strings.ToValidUTF8(ref[:64], "") + "…"
+	}
+	return ref
 }
 
 // Known is the function of that name, for interfaces.
@@ -123,6 +152,15 @@ func canonical(ref string) string {
 }
 
 func (s *Store) recipe(ref string) recipe {
+	limits := layer.Limits{Bytes: s.config.MaxBytes, Entries: maxEntries}
+	if behind, ok := strings.CutPrefix(ref, RefOCI); ok {
+		return oci{ref: behind, limits: limits}
+	}
+	for _, prefix := range []string{RefTar, RefDir} {
+		if behind, ok := strings.CutPrefix(ref, prefix); ok {
+			return local{ref: ref, dir: s.config.Local, path: behind, isDir: prefix == RefDir, limits: limits}
+		}
+	}
 	if match := suitePattern.FindStringSubmatch(ref); match != nil {
 		return debian{suite: match[1], tool: s.config.Mmdebstrap}
 	}

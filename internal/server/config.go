@@ -46,6 +46,7 @@ type Config struct {
 	ClusterKeyFile  string // default DataDir/cluster.key, made where every role is here
 	Runtime         string // runc or simulated
 	RuntimeBinary   string // of the runtime "runc"; default runc
+	LocalImages     string // directory that images tar:PATH and dir:PATH are below; "": there are none
 	GuestBinary     string // default: holdfast-guest beside this program
 	InsecureNoAuth  bool   // calls without a key are the project default's; loopback only
 	Capacity        holdfast.Capacity

@@ -105,7 +105,7 @@ func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := image.NewStore(filepath.Join(s.config.DataDir, "images"), image.Config{})
+	store, err := image.NewStore(filepath.Join(s.config.DataDir, "images"), image.Config{Local: s.config.LocalImages})
 	if err != nil {
 		return nil, nil, err
 	}
