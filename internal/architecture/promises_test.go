@@ -10,36 +10,70 @@ import (
 	"testing"
 )
 
-// A test is named in docs/promises.md as `package.TestName`, the package as a
-// path below the module, or as `package.TestName/part` for one of its parts.
+// A test is named in docs/promises.md and docs/reports.md as `package.TestName`, the
+// package as a path below the module, or as `package.TestName/part` for one of its parts.
 var testName = regexp.MustCompile("`([a-z0-9/-]+)\\.(Test\\w+|Example\\w*)((?:/[^`\\s]+)?)`")
 
 func TestPromises_EveryTestNamedInThemExists(t *testing.T) {
+	wantNamedTests(t, load(t), "docs/promises.md", 50)
+}
+
+// The situations that users of such systems reported are as many as we know of, each
+// with a test or with the word that what it concerns is not built yet.
+func TestReports_EveryTestNamedInThemExists(t *testing.T) {
 	loaded := load(t)
-	raw, err := os.ReadFile(filepath.Join(loaded.root, "docs", "promises.md"))
+	wantNamedTests(t, loaded, "docs/reports.md", 40)
+	raw, err := os.ReadFile(filepath.Join(loaded.root, "docs", "reports.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(raw)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| the situation") {
+			continue
+		}
+		rows++
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 4 || slices.ContainsFunc(cells, func(c string) bool { return strings.TrimSpace(c) == "" }) {
+			t.Errorf("docs/reports.md: a row needs four cells: %s", line)
+			continue
+		}
+		if !testName.MatchString(cells[3]) && !strings.Contains(cells[2], "*not built yet*") {
+			t.Errorf("docs/reports.md: neither a test nor *not built yet*: %s", line)
+		}
+	}
+	if rows < 28 {
+		t.Errorf("docs/reports.md has %d situations: one was lost", rows)
+	}
+}
+
+// wantNamedTests fails for every test that a document names and that does not exist.
+func wantNamedTests(t *testing.T, loaded tree, document string, least int) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(loaded.root, filepath.FromSlash(document)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := testName.FindAllStringSubmatch(string(raw), -1)
-	if all := strings.Count(string(raw), ".Test") - strings.Count(string(raw), "PACKAGE.Test"); len(found) != all || all < 50 {
-		t.Errorf("docs/promises.md names %d tests, of which %d are written as `package.TestName`", all, len(found))
+	if all := strings.Count(string(raw), ".Test") - strings.Count(string(raw), "PACKAGE.Test"); len(found) != all || all < least {
+		t.Errorf("%s names %d tests, of which %d are written as `package.TestName`", document, all, len(found))
 	}
 	for _, m := range found {
 		where := slices.IndexFunc(loaded.ours, func(p pkg) bool { return p.path == m[1] || p.path == "." && m[1] == "holdfast" })
 		if where < 0 {
-			t.Errorf("docs/promises.md names %s, and there is no package %s", m[0], m[1])
+			t.Errorf("%s names %s, and there is no package %s", document, m[0], m[1])
 			continue
 		}
 		if !has(loaded.ours[where], m[2]) {
-			t.Errorf("docs/promises.md names %s, and %s has no such test", m[0], m[1])
+			t.Errorf("%s names %s, and %s has no such test", document, m[0], m[1])
 		}
 		if part := strings.TrimPrefix(m[3], "/"); part != "" && !anywhere(loaded, part) {
-			t.Errorf("docs/promises.md names %s, and no test or suite has a part %q", m[0], part)
+			t.Errorf("%s names %s, and no test or suite has a part %q", document, m[0], part)
 		}
 	}
 	for line := range strings.Lines(string(raw)) {
 		if strings.Count(line, "`")%2 != 0 {
-			t.Errorf("docs/promises.md: a code mark is not closed: %s", strings.TrimSpace(line))
+			t.Errorf("%s: a code mark is not closed: %s", document, strings.TrimSpace(line))
 		}
 	}
 }
