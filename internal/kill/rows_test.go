@@ -24,9 +24,13 @@ type account struct {
 func nothing(int64) int64    { return 0 }
 func each(lives int64) int64 { return lives }
 
+// overdueAfter is how long after its time an event may be sent. After many
+// failures its time is minutes away, and it is not waited for.
+const overdueAfter = 20 * time.Second
+
 // accounts are what is left of so many sandboxes once all are deleted: a
 // tombstone each, a request key each, one create and one delete in the journal;
-// nothing held, nothing pending, nothing unsent.
+// nothing held, nothing pending, nothing given up or overdue.
 func accounts() []account {
 	return []account{
 		{"orchestrator", "sandboxes", "SELECT count(*) FROM sandbox", each},
@@ -42,7 +46,8 @@ func accounts() []account {
 		{"fleet", "instances that hold room", "SELECT count(*) FROM instance WHERE held <> 0", nothing},
 		{"fleet", "room that is taken", "SELECT CAST(coalesce(sum(used_cpu_millis + used_memory_bytes + used_instances), 0) AS BIGINT) FROM host", nothing},
 		{"fleet", "leftovers", "SELECT count(*) FROM leftover", nothing},
-		{"fleet", "events unsent", "SELECT count(*) FROM outbox WHERE state <> 'SENT'", nothing},
+		{"fleet", "events given up", "SELECT count(*) FROM outbox WHERE state = 'DEAD'", nothing},
+		{"fleet", "events overdue", fmt.Sprintf("SELECT count(*) FROM outbox WHERE state = 'PENDING' AND due_at < %d", time.Now().Add(-overdueAfter).UnixMicro()), nothing},
 	}
 }
 
