@@ -13,8 +13,20 @@ import (
 // EnsureInstance implements holdfast.FleetService (H2). It records the level and
 // where its incarnation is placed in one transaction, passes it on to the host
 // outside of any, and stores what the host answers. It tries each once: its
-// caller retries, and a repeat joins (T22).
+// caller retries, and a repeat joins (T22). An end is answered once earlier boots
+// that hosts still have are ended too.
 func (s *Service) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
+	seen, err := s.ensure(ctx, level)
+	if err == nil && level.Incarnation > 1 && ending(level.Desired) && final(seen.State) {
+		err = s.endEarlier(ctx, level.Instance)
+	}
+	if err != nil {
+		return holdfast.Observation{}, err
+	}
+	return seen, nil
+}
+
+func (s *Service) ensure(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
 	hash, err := s.checkLevel(&level)
 	if err == nil {
 		err = s.obey(ctx, level)

@@ -66,10 +66,14 @@ func freeLeftover(ctx context.Context, tx store.Tx, ref holdfast.InstanceRef, ho
 	return true, giveBack(ctx, tx, host, cpu, memory)
 }
 
-func queryLeftovers(ctx context.Context, tx store.Tx, host holdfast.HostID) (out []leftover, err error) {
+func queryLeftovers(ctx context.Context, tx store.Tx, host holdfast.HostID) ([]leftover, error) {
+	return leftoversWhere(ctx, tx, `host = $1`, string(host))
+}
+
+func leftoversWhere(ctx context.Context, tx store.Tx, where string, args ...any) (out []leftover, err error) {
 	rows, err := tx.QueryContext(ctx, `SELECT instance, incarnation, generation, host,
 		COALESCE((SELECT h.url FROM host h WHERE h.id = leftover.host), ''), placed_at
-		FROM leftover WHERE host = $1 ORDER BY instance, incarnation`, string(host))
+		FROM leftover WHERE `+where+` ORDER BY instance, incarnation`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read leftovers: %w", err)
 	}
@@ -100,6 +104,36 @@ func (s *Service) endFirst(ctx context.Context, r ruling) {
 	if err != nil {
 		s.log.LogAttrs(ctx, slog.LevelInfo, "a superseded incarnation is not ended yet; the sweep goes on", slog.String("instance", string(r.left.id)),
 			slog.String("host", string(r.left.host)), slog.Any("error", err))
+	}
+}
+
+// endEarlier ends the superseded boots of an instance that ended. As long as a host
+// that is heard has one, the end is not true: it is not answered, and asked again. A
+// host that is silent gets rid of its own when it returns.
+func (s *Service) endEarlier(ctx context.Context, id holdfast.InstanceID) error {
+	for tried := false; ; tried = true {
+		var lefts []leftover
+		err := s.view(ctx, func(tx store.Tx, _ time.Time) (err error) {
+			lefts, err = leftoversWhere(ctx, tx, `instance = $1 AND EXISTS (SELECT 1 FROM host h WHERE h.id = leftover.host AND h.health = $2)`,
+				string(id), string(holdfast.HostReady))
+			return err
+		})
+		if err != nil {
+			return storage("read earlier boots", err)
+		}
+		if len(lefts) == 0 {
+			return nil
+		}
+		if tried {
+			return holdfast.E(holdfast.Unavailable, holdfast.ReasonHostUnreachable, "host %s has not ended incarnation %d yet",
+				lefts[0].host, lefts[0].ref.Incarnation).On(string(id)).With("host", string(lefts[0].host))
+		}
+		for _, l := range lefts {
+			l.wait = endWait
+			if err := s.clearLeftover(ctx, l); err != nil {
+				return err
+			}
+		}
 	}
 }
 
