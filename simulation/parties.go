@@ -24,7 +24,7 @@ import (
 const environment = "base"
 
 func (w *World) db(l *life, next store.DB) store.DB {
-	return &step.DB{Next: next, Party: l.party.Name, Hook: l, Clock: time.Now}
+	return &step.DB{Next: next, Party: l.party.Name, Hook: l, Clock: time.Now, Names: &w.config.Templates.names}
 }
 
 // client is a life's way to the other parties.

@@ -385,7 +385,7 @@ func (r *runner) activate(ctx context.Context) {
 
 // The time that a world has to come to rest.
 const (
-	firstLook = 3 * time.Minute
+	firstLook = 2 * time.Minute
 	nextLook  = 2 * time.Minute
 	lastLook  = 50 * time.Minute
 )

@@ -1,9 +1,11 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -100,7 +102,7 @@ func (s Schedule) String() string {
 func (s Schedule) Len() int { return len(s.Ops) + len(s.Troubles) }
 
 // faultsFor is how long things go wrong in a run.
-const faultsFor = 4 * time.Minute
+const faultsFor = 2 * time.Minute
 
 // Generate makes the schedule of a seed.
 func Generate(seed uint64) Schedule {
@@ -115,11 +117,12 @@ func Generate(seed uint64) Schedule {
 		}
 	}
 	for client := range s.Clients {
-		for range 3 + r.IntN(6) {
+		for range 4 + r.IntN(7) {
 			s.Ops = append(s.Ops, s.op(r, client))
 		}
 	}
-	for range r.IntN(10) {
+	slices.SortStableFunc(s.Ops, func(a, b Op) int { return cmp.Or(cmp.Compare(a.Client, b.Client), cmp.Compare(a.At, b.At)) })
+	for range r.IntN(12) {
 		s.Troubles = append(s.Troubles, s.trouble(r))
 	}
 	return s
@@ -152,12 +155,12 @@ func span(r *rand.Rand, least, most time.Duration) time.Duration {
 // weighted verbs: creates and their repeats are the most.
 func verbs() []Verb {
 	return []Verb{Create, Create, Create, Create, Create, CreateOther, Suspend, Suspend, Suspend, Resume, Resume, Resume,
-		Delete, Delete, Extend, SetLifetime, Get, List, Exec, Exec, Drain, Activate, Retire, Quota}
+		Delete, Delete, Delete, Extend, SetLifetime, Get, List, Exec, Exec, Drain, Activate, Retire, Quota}
 }
 
 func (s Schedule) op(r *rand.Rand, client int) Op {
-	o := Op{Client: client, At: span(r, 0, faultsFor), Slot: r.IntN(3)}
-	if r.IntN(2) == 0 {
+	o := Op{Client: client, At: span(r, 0, faultsFor), Slot: r.IntN(5) % 3}
+	if r.IntN(3) > 0 {
 		o.At = span(r, 0, faultsFor/8) // much at once
 	}
 	all := verbs()
@@ -181,7 +184,7 @@ func (s Schedule) op(r *rand.Rand, client int) Op {
 
 func (s Schedule) trouble(r *rand.Rand) Trouble {
 	parties, hosts := s.parties(), s.hosts()
-	t := Trouble{Party: parties[r.IntN(len(parties))], At: span(r, 0, faultsFor), After: r.IntN(2) == 0}
+	t := Trouble{Party: parties[r.IntN(len(parties))], At: span(r, 0, faultsFor/2), After: r.IntN(2) == 0}
 	short := span(r, 500*time.Millisecond, 20*time.Second)
 	if r.IntN(4) == 0 {
 		short = span(r, 30*time.Second, 3*time.Minute)
@@ -189,7 +192,7 @@ func (s Schedule) trouble(r *rand.Rand) Trouble {
 	host := hosts[r.IntN(len(hosts))]
 	switch k := r.IntN(24); {
 	case k < 6:
-		return Trouble{Kind: Crash, Party: t.Party, N: s.place(r, 250), After: t.After, For: short}
+		return Trouble{Kind: Crash, Party: t.Party, N: s.place(r, 160), After: t.After, For: short}
 	case k < 7:
 		return Trouble{Kind: Restart, Party: t.Party, At: t.At, For: short}
 	case k < 9:
@@ -219,8 +222,8 @@ func (s Schedule) trouble(r *rand.Rand) Trouble {
 
 // place draws where in a party's life: early ones are the interesting ones.
 func (s Schedule) place(r *rand.Rand, most int) int {
-	if r.IntN(2) == 0 {
-		most = max(4, most/5)
+	if r.IntN(3) > 0 {
+		most = max(6, most/5)
 	}
 	return 1 + r.IntN(most)
 }

@@ -26,7 +26,10 @@ import (
 
 // Templates are migrated databases, of which every world gets copies. They are made
 // outside of bubbles and may be used in any number of them at once.
-type Templates struct{ orchestrator, fleet *sqlite.DB }
+type Templates struct {
+	orchestrator, fleet *sqlite.DB
+	names               step.Names
+}
 
 // NewTemplates migrates them; Close them after the last world.
 func NewTemplates(ctx context.Context) (*Templates, error) {
@@ -72,13 +75,13 @@ type Config struct {
 type Timing struct {
 	ClaimTTL    time.Duration // default 30 s
 	Sweep       time.Duration // of every party; default 1 min
-	Health      time.Duration // between looks at silent hosts; default 20 s
-	Heartbeat   time.Duration // default 10 s
-	Suspect     time.Duration // default 30 s
+	Health      time.Duration // between looks at silent hosts; default 30 s
+	Heartbeat   time.Duration // default 20 s
+	Suspect     time.Duration // default 45 s
 	Lost        time.Duration // default 2 min
 	Loss        time.Duration // default 8 min
 	OrphanGrace time.Duration // default 3 min
-	OutboxPoll  time.Duration // default 20 s
+	OutboxPoll  time.Duration // default 30 s
 	Telemetry   time.Duration // of guests; default 5 min; negative: none
 	Retention   time.Duration // of suspended sandboxes; default the product's
 }
@@ -86,13 +89,13 @@ type Timing struct {
 func (t Timing) withDefaults() Timing {
 	t.ClaimTTL = cmp.Or(t.ClaimTTL, 30*time.Second)
 	t.Sweep = cmp.Or(t.Sweep, time.Minute)
-	t.Health = cmp.Or(t.Health, 20*time.Second)
-	t.Heartbeat = cmp.Or(t.Heartbeat, 10*time.Second)
-	t.Suspect = cmp.Or(t.Suspect, 30*time.Second)
+	t.Health = cmp.Or(t.Health, 30*time.Second)
+	t.Heartbeat = cmp.Or(t.Heartbeat, 20*time.Second)
+	t.Suspect = cmp.Or(t.Suspect, 45*time.Second)
 	t.Lost = cmp.Or(t.Lost, 2*time.Minute)
 	t.Loss = cmp.Or(t.Loss, 8*time.Minute)
 	t.OrphanGrace = cmp.Or(t.OrphanGrace, 3*time.Minute)
-	t.OutboxPoll = cmp.Or(t.OutboxPoll, 20*time.Second)
+	t.OutboxPoll = cmp.Or(t.OutboxPoll, 30*time.Second)
 	t.Telemetry = cmp.Or(t.Telemetry, 5*time.Minute)
 	return t
 }

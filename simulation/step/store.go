@@ -20,6 +20,7 @@ type DB struct {
 	Party string
 	Hook  Hook
 	Clock func() time.Time // the database's
+	Names *Names           // shared with others; nil: none
 }
 
 var _ store.DB = (*DB)(nil)
@@ -40,7 +41,11 @@ func (d *DB) View(ctx context.Context, fn func(store.Tx) error) error {
 func (d *DB) Close() error { return nil }
 
 func (d *DB) step(ctx context.Context, kind Kind, fn func(store.Tx) error) *Step {
-	return &Step{Party: d.Party, Kind: kind, Name: caller(), Actor: actor(ctx), Key: d.about(ctx, fn)}
+	names := d.Names
+	if names == nil {
+		names = new(Names)
+	}
+	return &Step{Party: d.Party, Kind: kind, Name: names.caller(), Actor: actor(ctx), Key: d.about(ctx, fn)}
 }
 
 // about finds out whom a transaction is about, so that steps are told apart by what
@@ -116,12 +121,30 @@ func (nowhere) Driver() driver.Driver                        { return nil }
 
 const module = "github.com/holdfast-dev/holdfast/"
 
+// Names remembers what functions are called. Databases share one; its zero value is
+// ready.
+type Names struct{ byCounter sync.Map } // of program counters: string
+
 // caller names the function whose transaction it is: the innermost one of ours that
 // is not itself a way to transactions.
-func caller() string {
+func (n *Names) caller() string {
 	var pcs [32]uintptr
-	n := runtime.Callers(4, pcs[:])
-	frames := runtime.CallersFrames(pcs[:n])
+	for _, pc := range pcs[:runtime.Callers(4, pcs[:])] {
+		name, known := n.byCounter.Load(pc)
+		if !known {
+			name = nameAt(pc)
+			n.byCounter.Store(pc, name)
+		}
+		if name != "" {
+			return name.(string)
+		}
+	}
+	return "?"
+}
+
+// nameAt names the function at a place of the program; "" if it says nothing.
+func nameAt(pc uintptr) string {
+	frames := runtime.CallersFrames([]uintptr{pc})
 	for {
 		frame, more := frames.Next()
 		if name, ok := strings.CutPrefix(frame.Function, module); ok && !strings.HasPrefix(name, "simulation/step.") {
@@ -130,7 +153,7 @@ func caller() string {
 			}
 		}
 		if !more {
-			return "?"
+			return ""
 		}
 	}
 }
