@@ -23,7 +23,7 @@ type engine struct {
 // durable are the server's settings: a server of its own for this run, with its
 // own defaults where nothing is said, and every commit on disk.
 func durable() []string {
-	return []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=256MB"}
+	return []string{"fsync=on", "full_page_writes=on", "synchronous_commit=on", "shared_buffers=256MB", "max_wal_size=4GB"}
 }
 
 // place is where one measurement keeps what it writes; close removes it all.
