@@ -5,7 +5,8 @@ CREATE TABLE operation (
     resource_id      TEXT    NOT NULL,
     kind             TEXT    NOT NULL,
     generation       BIGINT  NOT NULL,
-    state            TEXT    NOT NULL CHECK (state IN ('PENDING', 'DONE', 'FAILED', 'SUPERSEDED')),
+    -- Not "IN (...)": SQLite makes a table of such a list for each write.
+    state            TEXT    NOT NULL CHECK (state = 'PENDING' OR state = 'DONE' OR state = 'FAILED' OR state = 'SUPERSEDED'),
     issued           BOOLEAN NOT NULL DEFAULT FALSE,
     claim            BIGINT  NOT NULL DEFAULT 0,
     holder           TEXT    NOT NULL DEFAULT '',

@@ -5,7 +5,9 @@ CREATE TABLE sandbox (
     name          TEXT    NOT NULL,
     creator       TEXT    NOT NULL,
     environment   TEXT    NOT NULL,
-    state         TEXT    NOT NULL CHECK (state IN ('CREATING', 'READY', 'SUSPENDED', 'FAILED', 'DELETING', 'DELETED')),
+    -- Not "IN (...)": SQLite makes a table of such a list for each write.
+    state         TEXT    NOT NULL CHECK (state = 'CREATING' OR state = 'READY' OR state = 'SUSPENDED' OR state = 'FAILED'
+                                          OR state = 'DELETING' OR state = 'DELETED'),
     generation    BIGINT  NOT NULL,
     incarnation   BIGINT  NOT NULL,
     instance      TEXT    NOT NULL,
