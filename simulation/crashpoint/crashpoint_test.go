@@ -1,0 +1,271 @@
+package crashpoint
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdfast-dev/holdfast/internal/prove"
+	"github.com/holdfast-dev/holdfast/simulation"
+)
+
+func newBase(t testing.TB) Base {
+	t.Helper()
+	templates, err := simulation.NewTemplates(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "holdfast-crashpoint-") // a file system in memory, where there is one
+	if err != nil {
+		dir = t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := templates.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return Base{Templates: templates, Directory: dir}
+}
+
+// job is one run to make.
+type job struct {
+	scenario Scenario
+	crashes  []Point
+	repeats  bool
+}
+
+// String is what TestCrashReplay takes.
+func (j job) String() string {
+	var places []string
+	for _, p := range j.crashes {
+		places = append(places, p.place())
+	}
+	client := "repeats"
+	if !j.repeats {
+		client = "is gone"
+	}
+	return fmt.Sprintf("%s; client %s; %s", j.scenario.Name, client, strings.Join(places, ","))
+}
+
+// hash chooses slices: the same ones everywhere.
+func (j job) hash() uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(j.String())) // a hash takes everything
+	return h.Sum64()
+}
+
+func (b Base) run(t *testing.T, worker int, j job) (result *Result) {
+	t.Helper()
+	b.Directory = filepath.Join(b.Directory, fmt.Sprint(worker))
+	if slices.ContainsFunc(j.crashes, func(p Point) bool { return p.Machine }) && j.scenario.Power != nil {
+		j.scenario.Want = j.scenario.Power
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		if result, err = Run(t.Context(), b, j.scenario, j.crashes, j.repeats); err != nil {
+			t.Fatalf("%s: %v", j, err)
+		}
+	})
+	return result
+}
+
+// workers is how many runs go on at once.
+const workers = 4
+
+// campaign makes runs and counts.
+type campaign struct {
+	base  Base
+	until time.Time // zero: no end
+
+	mu     sync.Mutex
+	counts map[string]*count // by scenario
+	bad    int64
+	missed int64
+}
+
+type count struct{ points, pointRuns, pairs, pairRuns int64 }
+
+// all makes the runs of jobs, and gives each result to done.
+func (c *campaign) all(t *testing.T, name string, jobs []job, done func(job, *Result)) {
+	queue := make(chan job)
+	go func() {
+		defer close(queue)
+		for _, j := range jobs {
+			queue <- j
+		}
+	}()
+	t.Run(name, func(t *testing.T) {
+		for worker := range workers {
+			t.Run(fmt.Sprint(worker), func(t *testing.T) {
+				t.Parallel()
+				for j := range queue {
+					if c.over() {
+						continue
+					}
+					r := c.base.run(t, worker, j)
+					c.judge(t, j, r)
+					done(j, r)
+				}
+			})
+		}
+	})
+}
+
+func (c *campaign) over() bool { return !c.until.IsZero() && time.Now().After(c.until) }
+
+func (c *campaign) judge(t *testing.T, j job, r *Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.counts[j.scenario.Name]
+	switch len(j.crashes) {
+	case 1:
+		n.pointRuns++
+	case 2:
+		n.pairRuns++
+	}
+	if r.Happened < len(j.crashes) {
+		c.missed++
+		t.Logf("%s: %d crashes happened", j, r.Happened)
+	}
+	if len(r.Violations) == 0 {
+		return
+	}
+	c.bad++
+	if c.bad > 10 {
+		t.Errorf("%s: %s", j, strings.Join(r.Violations, "\n\t"))
+		return
+	}
+	t.Errorf("%s: %s\nagain: HOLDFAST_CRASH='%s' go test ./simulation/crashpoint -run TestCrashReplay -v", j, strings.Join(r.Violations, "\n\t"), j)
+}
+
+// Rung 4: every crash point, and every pair of them. contract: A1, A2, A3, A6, A14,
+// A15, B2, B3, B4, C1, C2, C4, C6
+func TestProveCrashPoints(t *testing.T) {
+	budget, whole := prove.Budget(t)
+	c := &campaign{base: newBase(t), counts: map[string]*count{}}
+	if whole {
+		c.until = time.Now().Add(budget * 9 / 10)
+	}
+	singles, references := c.singles(t)
+	if !whole {
+		singles = slice(singles, prove.Slice(len(singles), 60))
+	}
+	var mu sync.Mutex
+	var pairs []job
+	c.all(t, "points", singles, func(j job, r *Result) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, second := range points(r.Steps) {
+			c.counts[j.scenario.Name].pairs++
+			pairs = append(pairs, job{j.scenario, []Point{j.crashes[0], second}, j.repeats})
+		}
+	})
+	total := int64(len(pairs))
+	limit := prove.Slice(500, 10)
+	if whole {
+		limit = len(pairs)
+	}
+	c.all(t, "pairs", slice(pairs, limit), func(job, *Result) {})
+	c.report(t, references, total)
+}
+
+// singles are all crash points of all scenarios, by the client that repeats and the
+// one that is gone.
+func (c *campaign) singles(t *testing.T) (jobs []job, references int) {
+	for _, s := range Scenarios() {
+		c.counts[s.Name] = &count{}
+		reference := job{scenario: s, repeats: true}
+		r := c.base.run(t, 0, reference)
+		c.judge(t, reference, r)
+		places := points(r.Steps)
+		if s.Machine {
+			places = append(places, powerPoints(places)...)
+		}
+		c.counts[s.Name].points = int64(len(places))
+		for _, p := range places {
+			jobs = append(jobs, job{s, []Point{p}, true}, job{s, []Point{p}, false})
+		}
+		references++
+	}
+	return jobs, references
+}
+
+// slice is n of the jobs, chosen by hash.
+func slice(jobs []job, n int) []job {
+	jobs = slices.Clone(jobs)
+	slices.SortFunc(jobs, func(a, b job) int {
+		if a.hash() < b.hash() {
+			return -1
+		}
+		return 1
+	})
+	return jobs[:min(n, len(jobs))]
+}
+
+func (c *campaign) report(t *testing.T, references int, total int64) {
+	var points, pairs int64
+	for _, s := range Scenarios() {
+		n := c.counts[s.Name]
+		t.Logf("%-55s %4d points, %5d runs with one crash, %6d of %6d pairs", s.Name, n.points, n.pointRuns, n.pairRuns, n.pairs)
+		points, pairs = points+n.pointRuns, pairs+n.pairRuns
+	}
+	if c.missed > 0 {
+		t.Errorf("%d runs did not come to where the party was to die: runs are not the same twice", c.missed)
+	}
+	prove.Report(t, prove.Figure{Rung: 4, Name: "runs with one crash", Value: points, Goal: points, Violations: c.bad,
+		Note: fmt.Sprintf("all crash points of %d verbs and deliveries, with a client that repeats and one that is gone", references)})
+	prove.Report(t, prove.Figure{Rung: 4, Name: "runs with two crashes", Value: pairs, Goal: total,
+		Note: "a second crash at every step of what follows from the first"})
+}
+
+// TestCrashReplay makes one run again and prints its trace.
+func TestCrashReplay(t *testing.T) {
+	parts := strings.Split(os.Getenv("HOLDFAST_CRASH"), "; ")
+	if len(parts) != 3 {
+		t.Skip("set HOLDFAST_CRASH to what a failure prints")
+	}
+	j := job{repeats: parts[1] == "client repeats"}
+	for _, s := range Scenarios() {
+		if s.Name == parts[0] {
+			j.scenario = s
+		}
+	}
+	for place := range strings.SplitSeq(parts[2], ",") {
+		if place == "" {
+			continue
+		}
+		p, err := Parse(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.crashes = append(j.crashes, p)
+	}
+	r := newBase(t).run(t, 0, j)
+	t.Logf("%s\n%s", j, strings.Join(r.Trace.Lines(false), "\n"))
+	if len(r.Violations) > 0 || r.Happened < len(j.crashes) {
+		t.Errorf("%d of %d crashes happened: %s", r.Happened, len(j.crashes), strings.Join(r.Violations, "\n\t"))
+	}
+}
+
+// What every scenario does without a crash, so that those with one mean something.
+func TestScenariosKeepTheirPromisesWithoutCrashes(t *testing.T) {
+	base := newBase(t)
+	for _, s := range Scenarios() {
+		r := base.run(t, 0, job{scenario: s, repeats: true})
+		if len(r.Violations) > 0 {
+			t.Errorf("%s: %v\n%s", s.Name, r.Violations, strings.Join(r.Trace.Lines(false), "\n"))
+		}
+		t.Logf("%s: %d steps", s.Name, len(r.Steps))
+	}
+}
