@@ -97,6 +97,11 @@ func (r result) tail() string {
 	if err != nil {
 		return "" // it never ran
 	}
-	lines := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	var lines []string
+	for line := range strings.Lines(string(raw)) {
+		if !strings.Contains(line, "--- PASS") && !strings.HasPrefix(line, "=== ") {
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		}
+	}
 	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }
