@@ -162,15 +162,9 @@ func held(ctx context.Context, dir string, n int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	for _, sweeps := range [][]reconcile.Sweep{c.fleet.Sweeps(), c.orchestrator.Sweeps(), c.fleet.Sweeps(), c.orchestrator.Sweeps()} {
-		runner, err := reconcile.NewRunner(reconcile.Config{Logger: silent()}, sweeps...)
-		if err != nil {
+	for range 2 {
+		if _, err := c.sweep(ctx); err != nil {
 			return err
-		}
-		for _, name := range runner.Names() {
-			if report, err := runner.RunOnce(ctx, name); err != nil || report.Failed > 0 {
-				return errors.Join(err, report.Err())
-			}
 		}
 	}
 	left, err := number(ctx, c.dbs[0], `SELECT COUNT(*) FROM sandbox WHERE state = 'SUSPENDED'`)
@@ -191,6 +185,26 @@ func held(ctx context.Context, dir string, n int) (err error) {
 		fmt.Println(size)
 	}
 	return err
+}
+
+// sweep runs every sweep of both parties once, and tells which found something to do.
+func (c *plane) sweep(ctx context.Context) (acted []string, err error) {
+	for _, sweeps := range [][]reconcile.Sweep{c.fleet.Sweeps(), c.orchestrator.Sweeps()} {
+		runner, err := reconcile.NewRunner(reconcile.Config{Logger: silent()}, sweeps...)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range runner.Names() {
+			report, err := runner.RunOnce(ctx, name)
+			if err != nil || report.Failed > 0 {
+				return nil, errors.Join(err, report.Err())
+			}
+			if report.Acted > 0 {
+				acted = append(acted, name)
+			}
+		}
+	}
+	return acted, nil
 }
 
 // instancesIn lists the instances of a fleet's database.
