@@ -198,7 +198,7 @@ func (s *system) running(output bool) testenv.Census {
 	s.t.Helper()
 	c := testenv.TakeCensus(s.t, s.DataDir)
 	name := testenv.RuntimeName(s.DataDir)
-	keep := testenv.Census{"state": c["state"], "links": {"hf" + name}}
+	keep := testenv.Census{"state": c["state"], "tables": c["tables"], "links": {"hf" + name}}
 	for _, group := range c["cgroups"] {
 		if strings.HasSuffix(group, "/holdfast-"+name) {
 			keep["cgroups"] = append(keep["cgroups"], group)

@@ -20,8 +20,8 @@ import (
 type Census map[string][]string
 
 // TakeCensus counts what the servers with these data directories have on the
-// machine now: processes of instances, mounts, network links, the runtime's
-// state, cgroups, and files of instances. What others run beside them does not
+// machine now: processes of instances, mounts, network links, the firewall's
+// tables, the runtime's state, cgroups, and files of instances. What others run beside them does not
 // count.
 func TakeCensus(t testing.TB, dataDirs ...string) Census {
 	t.Helper()
@@ -33,6 +33,7 @@ func TakeCensus(t testing.TB, dataDirs ...string) Census {
 		"processes": guestProcesses(t, names),
 		"mounts":    mounts(t, names, dataDirs),
 		"links":     links(t, names),
+		"tables":    tables(t, names),
 		"state":     globbed(t, names, "/run/holdfast/%s"),
 		"cgroups":   globbed(t, names, "/sys/fs/cgroup/*/holdfast-%s", "/sys/fs/cgroup/holdfast-%s", "/sys/fs/cgroup/*/holdfast-%s/*", "/sys/fs/cgroup/holdfast-%s/*"),
 		"files":     instanceFiles(t, dataDirs),
@@ -174,6 +175,31 @@ func linksOf(runtimes ...string) ([]string, error) {
 			if slices.ContainsFunc(runtimes, func(r string) bool { return strings.HasPrefix(name, "hf"+r) }) {
 				found = append(found, name)
 			}
+		}
+	}
+	return found, nil
+}
+
+func tables(t testing.TB, runtimes []string) []string {
+	t.Helper()
+	found, err := tablesOf(runtimes...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// tablesOf lists the firewall's tables of runtimes, each with its family.
+func tablesOf(runtimes ...string) ([]string, error) {
+	out, err := exec.Command("nft", "list", "tables").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("nft list tables: %w %s", err, out)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		table := strings.TrimPrefix(strings.TrimSpace(line), "table ")
+		if slices.ContainsFunc(runtimes, func(r string) bool { return strings.HasSuffix(table, " holdfast-"+r) }) {
+			found = append(found, table)
 		}
 	}
 	return found, nil

@@ -15,7 +15,7 @@ import (
 
 // WipeMachine takes from the machine what a loss of power would take of the
 // server with this data directory, which has been killed: the processes of its
-// instances, its mounts, links and cgroups, and what is in /run. Its files stay.
+// instances, its mounts, links, tables and cgroups, and what is in /run. Its files stay.
 func WipeMachine(dataDir string) error {
 	name := RuntimeName(dataDir)
 	ended := func() bool {
@@ -45,6 +45,13 @@ func WipeMachine(dataDir string) error {
 	for _, link := range names {
 		if out, err := exec.Command("ip", "link", "del", link).CombinedOutput(); err != nil && !strings.Contains(string(out), "Cannot find device") {
 			errs = append(errs, fmt.Errorf("ip link del %s: %w %s", link, err, out)) // the other end of a pair goes with the first
+		}
+	}
+	rules, err := tablesOf(name)
+	errs = append(errs, err)
+	for _, table := range rules {
+		if out, err := exec.Command("nft", append([]string{"delete", "table"}, strings.Fields(table)...)...).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("nft delete table %s: %w %s", table, err, out))
 		}
 	}
 	return errors.Join(append(errs, removeCgroups(name), os.RemoveAll(run))...)
