@@ -39,13 +39,19 @@ func (r *runner) call(ctx context.Context, op Op) {
 	r.mu.Lock()
 	o.ID = r.ids[slotKey(o.Project, op.Slot)]
 	r.mu.Unlock()
+	alone := r.begins(o.ID, op)
 	c := r.world.Clients[op.Client]
-	if !r.send(ctx, c, &o) {
+	sent := r.send(ctx, c, &o)
+	alone = r.ends(o.ID, op, o.Err) && alone
+	if !sent {
 		return
 	}
 	o.Ended = time.Now()
 	r.world.Trace.Note(c.Name, "%s %d: %s %s", op.Verb, op.Slot, outcome(o.Err), o.Sandbox.State)
 	r.judge(&o)
+	if alone {
+		r.trueNow(&o)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.outcomes = append(r.outcomes, o)
@@ -205,4 +211,115 @@ func (r *runner) mayBeGivenUp() bool {
 		}
 	}
 	return false
+}
+
+// activity is who calls about a sandbox, as far as its clients know.
+type activity struct {
+	now    int  // calls in progress
+	calls  int  // that began
+	unsure bool // one ended without a word of what it did
+}
+
+// changes reports whether a call may change what a sandbox is.
+func (v Verb) changes() bool {
+	switch v {
+	case Get, List, Exec, Extend, SetLifetime, Quota:
+		return false
+	}
+	return true
+}
+
+// begins notes a call, and reports whether nobody else is at its sandbox.
+func (r *runner) begins(id holdfast.SandboxID, op Op) bool {
+	if id == "" || !op.Verb.changes() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.busy[id]
+	if a == nil {
+		a = &activity{}
+		r.busy[id] = a
+	}
+	a.now, a.calls = a.now+1, a.calls+1
+	return a.now == 1 && !a.unsure
+}
+
+// ends notes a call's end, and reports whether nobody else was at it.
+func (r *runner) ends(id holdfast.SandboxID, op Op, err error) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.busy[id]
+	if a == nil || !op.Verb.changes() {
+		return false
+	}
+	a.now--
+	a.unsure = a.unsure || err != nil
+	return a.now == 0
+}
+
+// trueNow holds a success against the machines: nobody else is at the sandbox, and
+// nothing but its own lifetime may have changed it since.
+func (r *runner) trueNow(o *Outcome) {
+	want := map[holdfast.SandboxState]runtime.Phase{holdfast.SandboxReady: runtime.PhaseRunning, holdfast.SandboxSuspended: runtime.PhaseSuspended}
+	phase, known := want[o.Sandbox.State]
+	if o.Err != nil || !known || o.Sandbox.Operation != nil || o.Sandbox.ExpiresAt.Before(time.Now().Add(time.Second)) || r.mayBreakByItself() {
+		return
+	}
+	ref := holdfast.InstanceRef{Instance: o.Sandbox.Instance, Incarnation: o.Sandbox.Incarnation}
+	for _, h := range r.world.Hosts {
+		if h.phase(ref) == phase {
+			return
+		}
+	}
+	r.violated("%s answered that %s is %s, and no machine has %s/%d %s", o.Op.Verb, o.Sandbox.ID, o.Sandbox.State, ref.Instance, ref.Incarnation, phase)
+}
+
+// mayBreakByItself reports whether instances end, move or are lied about in this run
+// without anybody calling.
+func (r *runner) mayBreakByItself() bool {
+	for _, t := range r.schedule.Troubles {
+		switch t.Kind {
+		case GuestDies, LoseHost, LieCall, Partition, Pause, Mute:
+			return true
+		case BadHop:
+			if t.Hop == "late copy" || t.Hop == "delay" {
+				return true
+			}
+		}
+	}
+	for _, op := range r.schedule.Ops {
+		if op.Verb == Drain || op.Verb == Retire || op.GiveUp > 0 && op.Verb.changes() {
+			return true
+		}
+	}
+	return r.mayBeGivenUp()
+}
+
+// watch lets a watcher see everything from now on, where the schedule has one.
+func (r *runner) watch(ctx context.Context) {
+	if !r.watching {
+		return
+	}
+	watcher, err := r.world.ClientOf("watcher", holdfast.ProjectDefault)
+	if err != nil {
+		r.violated("no watcher: %v", err)
+		return
+	}
+	r.watchers.Go(func() {
+		after, err := "", error(nil)
+		for ctx.Err() == nil && (err == nil || holdfast.Transient(err)) { // a server that stays away ends a watch
+			err = watcher.WatchSandboxes(ctx, holdfast.WatchSandboxes{After: after}, func(e holdfast.SandboxEvent) error {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if after = e.Version; e.Sandbox != nil {
+					r.watched[e.Sandbox.ID] = *e.Sandbox
+				}
+				return nil
+			})
+		}
+		if ctx.Err() == nil {
+			r.violated("a watch ended: %s", outcome(err))
+		}
+	})
 }

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/guestagent"
@@ -199,7 +198,7 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 	home := &http.Client{Transport: &step.Transport{Party: p.Name, Hook: clientHook{p},
 		Next: homeward{host: h, ref: b.Ref, next: &wire{world: w, life: p.always()}}}}
 	agent, err := guestagent.New(guestagent.Config{
-		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(nil), HTTP: home, Telemetry: home,
+		Guest: b.Guest, Spool: b.Spool, Executor: counting{guestagent.NewSimulatedExecutor(nil), w.boots, b.Ref}, HTTP: home, Telemetry: home,
 		Root: filepath.Join(b.Directory, "files"), Late: true, TelemetryEvery: w.config.Timing.Telemetry, Setup: h.setUp(),
 		IDs: holdfast.IDs{Rand: &chance{seed: w.config.Seed, who: p.Name}}, Jitter: p.jitter,
 	})
@@ -255,44 +254,6 @@ func (h homeward) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.Join(err, res.Body.Close())
 	}
 	return res, nil
-}
-
-// boots is every boot that began, by instance and incarnation.
-type boots struct {
-	mu  *sync.Mutex
-	all map[holdfast.InstanceRef][]boot
-}
-
-type boot struct {
-	host string
-	at   time.Time
-}
-
-func newBoots() boots { return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}} }
-
-func (b boots) began(host string, ref holdfast.InstanceRef) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.all[ref] = append(b.all[ref], boot{host: host, at: time.Now()})
-}
-
-func (b boots) count(ref holdfast.InstanceRef) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.all[ref])
-}
-
-// of are the boots of an instance.
-func (b boots) of(id holdfast.InstanceID) map[holdfast.InstanceRef][]boot {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := map[holdfast.InstanceRef][]boot{}
-	for ref, all := range b.all {
-		if ref.Instance == id {
-			found[ref] = append([]boot(nil), all...)
-		}
-	}
-	return found
 }
 
 // truth is what the machine has, whatever faults its agent suffers.

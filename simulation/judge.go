@@ -24,6 +24,8 @@ func (r *runner) check(ctx context.Context) []string {
 		}
 	}
 	c.processes(r.outcomes)
+	c.ordered(r.outcomes)
+	c.watched(r)
 	for i, o := range r.outcomes {
 		if o.Err == nil && o.Op.Verb == Extend {
 			c.extended(o, r.outcomes[:i], r.outcomes[i+1:])
@@ -63,6 +65,11 @@ func (c *checking) told(o Outcome) {
 
 // processes: one start for a request id on an incarnation (contract: A14).
 func (c *checking) processes(outcomes []Outcome) {
+	for ref, n := range c.world.boots.starts {
+		if n > 1 {
+			c.breaks("in %s/%d one process was asked for, and %d were started", ref.Instance, ref.Incarnation, n)
+		}
+	}
 	type start struct {
 		sandbox     holdfast.SandboxID
 		incarnation int64
@@ -102,6 +109,43 @@ func (c *checking) extended(o Outcome, before, after []Outcome) {
 		if op.sandbox == string(o.Sandbox.ID) && strings.Contains(op.input, string(holdfast.ReasonExpired)) && !until.IsZero() &&
 			op.entered.Before(until) && op.entered.After(o.Began) {
 			c.breaks("%s was renewed until %s, and its %s for being over began at %s", o.Sandbox.ID, until.Format(time.TimeOnly), op.kind, op.entered.Format(time.TimeOnly))
+		}
+	}
+}
+
+// ordered: what was answered later is no older (contract: A5).
+func (c *checking) ordered(outcomes []Outcome) {
+	for i, a := range outcomes {
+		for _, b := range outcomes[i+1:] {
+			if a.Err != nil || b.Err != nil || a.Sandbox.ID == "" || a.Sandbox.ID != b.Sandbox.ID {
+				continue
+			}
+			if b.Ended.Before(a.Began) {
+				a, b = b, a
+			}
+			if !a.Ended.Before(b.Began) {
+				continue
+			}
+			if b.Sandbox.Generation < a.Sandbox.Generation || b.Sandbox.Incarnation < a.Sandbox.Incarnation {
+				c.breaks("%s was answered at generation %d, incarnation %d, and after that at %d, %d", a.Sandbox.ID, a.Sandbox.Generation,
+					a.Sandbox.Incarnation, b.Sandbox.Generation, b.Sandbox.Incarnation)
+			}
+			if a.Sandbox.State == holdfast.SandboxDeleted && b.Sandbox.State != holdfast.SandboxDeleted {
+				c.breaks("%s was answered as DELETED, and after that as %s", a.Sandbox.ID, b.Sandbox.State)
+			}
+		}
+	}
+}
+
+// watched: whoever watched from the beginning has seen how everything ended.
+func (c *checking) watched(r *runner) {
+	for _, id := range c.ids() {
+		s := c.sandboxes[id]
+		if !r.watching || s.project != string(holdfast.ProjectDefault) {
+			continue
+		}
+		if seen := r.watched[holdfast.SandboxID(id)]; seen.State != s.state || seen.Generation != s.generation {
+			c.breaks("%s is %s at generation %d, and its watcher saw %s at %d", id, s.state, s.generation, seen.State, seen.Generation)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func (w *World) runOrchestrator(ctx context.Context, l *life) error {
 			return rpchost.DialGuest(hop.Client{HTTP: hops, URL: url, Token: w.key.Token(hop.Orchestrator, hop.HostAgent)}, ref)
 		},
 		Image: imageOf, Process: fmt.Sprintf("%s/%d", p.Name, l.number), ClaimTTL: w.config.Timing.ClaimTTL,
-		Retention: w.config.Timing.Retention, SweepEvery: w.config.Timing.Sweep,
+		Retention: w.config.Timing.Retention, SweepEvery: w.config.Timing.Sweep, WatchPoll: w.config.Timing.WatchPoll,
 		IDs: holdfast.IDs{Now: p.Clock, Rand: &chance{seed: w.config.Seed, who: p.Name}}, Clock: p.Clock, Jitter: p.jitter,
 		Logger: w.config.Logger.With("party", p.Name),
 	})

@@ -46,6 +46,7 @@ type runner struct {
 	world    *World
 	schedule Schedule
 	troubled sync.WaitGroup // troubles that have a time
+	watchers sync.WaitGroup
 	rules    *rules
 
 	mu         sync.Mutex
@@ -53,6 +54,9 @@ type runner struct {
 	outcomes   []Outcome
 	violations []string
 	other      holdfast.ProjectID // of the third client
+	watched    map[holdfast.SandboxID]holdfast.Sandbox
+	watching   bool
+	busy       map[holdfast.SandboxID]*activity
 }
 
 // rules is what hops, calls and transactions suffer, by where they are.
@@ -82,7 +86,8 @@ type Base struct {
 
 // Run runs a schedule in the calling bubble, which it leaves empty.
 func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
-	r := &runner{schedule: s, ids: map[string]holdfast.SandboxID{}}
+	r := &runner{schedule: s, ids: map[string]holdfast.SandboxID{}, watched: map[holdfast.SandboxID]holdfast.Sandbox{},
+		busy: map[holdfast.SandboxID]*activity{}, watching: s.Watched}
 	r.rules = newRules(s)
 	w, err := New(ctx, Config{
 		Templates: base.Templates, Directory: base.Directory, Seed: s.Seed, Logger: base.Logger,
@@ -101,10 +106,14 @@ func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
 		err = r.project(ctx)
 	}
 	if err == nil {
+		watching, stop := context.WithCancel(ctx)
+		r.watch(watching)
 		r.troubles(ctx)
 		r.clients(ctx)
 		r.heal(ctx)
 		r.settle(ctx)
+		stop()
+		r.watchers.Wait()
 	}
 	report := &Report{Schedule: s, Violations: r.violations, Trace: w.Trace, Sum: w.Trace.Sum(), Fired: w.Fired(),
 		Outcomes: r.outcomes, Took: time.Since(begin)}

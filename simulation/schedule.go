@@ -20,6 +20,7 @@ type Schedule struct {
 	Hosts         int                      `json:"hosts"`
 	Clients       int                      `json:"clients"`
 	Room          int64                    `json:"room"` // instances that a host has room for
+	Watched       bool                     `json:"watched,omitempty"`
 	Skews         map[string]time.Duration `json:"skews,omitempty"`
 	Ops           []Op                     `json:"ops"`
 	Troubles      []Trouble                `json:"troubles,omitempty"`
@@ -109,7 +110,7 @@ func Generate(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	s := Schedule{
 		Seed: seed, Orchestrators: 1 + r.IntN(2), Fleets: 1 + r.IntN(4)/3, Hosts: 1 + r.IntN(3), Clients: 1 + r.IntN(3),
-		Room: []int64{2, 8, 8, 8}[r.IntN(4)], Skews: map[string]time.Duration{},
+		Room: []int64{2, 8, 8, 8}[r.IntN(4)], Skews: map[string]time.Duration{}, Watched: r.IntN(4) == 0,
 	}
 	for _, party := range s.parties() {
 		if r.IntN(8) == 0 {

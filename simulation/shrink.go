@@ -57,7 +57,7 @@ func (s Schedule) without(at, n int) Schedule {
 func (s Schedule) simpler() []Schedule {
 	var all []Schedule
 	without := s
-	without.Skews = nil
+	without.Skews, without.Watched = nil, false
 	all = append(all, without)
 	for _, n := range []func(*Schedule) *int{
 		func(s *Schedule) *int { return &s.Orchestrators }, func(s *Schedule) *int { return &s.Fleets }, func(s *Schedule) *int { return &s.Hosts },

@@ -83,6 +83,7 @@ type Timing struct {
 	OrphanGrace time.Duration // default 3 min
 	OutboxPoll  time.Duration // default 30 s
 	Telemetry   time.Duration // of guests; default 5 min; negative: none
+	WatchPoll   time.Duration // default 15 s
 	Retention   time.Duration // of suspended sandboxes; default the product's
 }
 
@@ -96,6 +97,7 @@ func (t Timing) withDefaults() Timing {
 	t.Loss = cmp.Or(t.Loss, 8*time.Minute)
 	t.OrphanGrace = cmp.Or(t.OrphanGrace, 3*time.Minute)
 	t.OutboxPoll = cmp.Or(t.OutboxPoll, 30*time.Second)
+	t.WatchPoll = cmp.Or(t.WatchPoll, 15*time.Second)
 	t.Telemetry = cmp.Or(t.Telemetry, 5*time.Minute)
 	return t
 }
