@@ -39,8 +39,8 @@ func hWord[W comparable](of []W, w W) uint8 {
 
 // hRecord is one incarnation's record; state 0 is none.
 type hRecord struct {
-	generation, desired, state                         uint8
-	started, otherBoot, readied, removing, ending, old bool
+	generation, desired, state                    uint8
+	started, otherBoot, readied, removing, ending bool
 }
 
 // What an attempt does next: a runtime call, a write, or a look.

@@ -44,7 +44,9 @@ type step[S comparable] struct {
 }
 
 // Fair adds a step that happens by itself sooner or later.
-func (s *Steps[S]) Fair(name string, next S) { s.list = append(s.list, step[S]{name: name, next: next}) }
+func (s *Steps[S]) Fair(name string, next S) {
+	s.list = append(s.list, step[S]{name: name, next: next})
+}
 
 // Fault adds a step that may happen and need not: a loss, a crash, a late message, a new call.
 func (s *Steps[S]) Fault(name string, next S) {
