@@ -9,10 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -25,6 +27,7 @@ type line struct {
 	ratio                   float64
 	goal                    string
 	met                     bool
+	skipped                 string // why it was not measured
 }
 
 // options are what every measurement is told.
@@ -123,7 +126,9 @@ func chosen(only string) ([]named, error) {
 }
 
 func run(o options, only string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // and then removes what it made
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute)
 	defer cancel()
 	benches, err := chosen(only)
 	if err != nil {
@@ -159,6 +164,10 @@ func run(o options, only string) (err error) {
 
 func (l line) print(out *tabwriter.Writer) {
 	goal, verdict := l.goal, "met"
+	if l.skipped != "" {
+		fmt.Fprintf(out, "%s\t-\t%s\t-\t%s\tSKIPPED: %s\n", l.what, l.against, goal, l.skipped)
+		return
+	}
 	switch {
 	case goal == "":
 		goal, verdict = "-", "-"

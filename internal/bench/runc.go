@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +25,8 @@ func firstCommand() []string { return []string{"/bin/busybox", "echo", "hello"} 
 // firstOutput times a create until the first byte of a command's output on runc,
 // against `runc run` of the same bundle until the same command's first byte: the
 // same image, layers, namespaces, limits and system-call filter, but nobody's
-// records, network, guest agent or API. The two take turns.
+// records, network, guest agent or API. Where podman runs, its `podman run` with a
+// network is timed too. They take turns.
 func firstOutput(ctx context.Context, o options) (_ []line, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("containers need root: use make bench, or sudo")
@@ -41,43 +41,76 @@ func firstOutput(ctx context.Context, o options) (_ []line, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	api := rpc.Dial(rpc.NewHTTPClient(), s.url, s.key)
-	warm, _, err := createAndSpeak(ctx, api, "warm") // the image is prepared once
+	other, why, err := newPodman(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if other != nil {
+		defer func() { err = errors.Join(err, other.close()) }()
+	}
+	f, err := takeTurns(ctx, rpc.Dial(rpc.NewHTTPClient(), s.url, s.key), dir, max(o.rounds, 5), other)
+	if err != nil {
+		return nil, err
+	}
+	const what = "create to a command's first output, runc"
+	ours, bare := median(f.ours), median(f.bare)
+	beside := line{what: what, against: "podman run with a network", goal: "<= 0.20", skipped: why}
+	if other != nil {
+		ratio := ours / median(f.podman)
+		beside.measured, beside.against = spread(f.ours), beside.against+", "+spread(f.podman)
+		beside.ratio, beside.met = ratio, ratio <= 0.2
+	}
+	return []line{{
+		what: what, measured: spread(f.ours), against: "runc run of the same bundle, " + spread(f.bare),
+		ratio: ours / bare, goal: "<= 1.50", met: ours <= 1.5*bare,
+	}, beside}, nil
+}
+
+// firstOutputs are in milliseconds.
+type firstOutputs struct{ ours, bare, podman []float64 }
+
+// takeTurns measures each n times; other may be nil.
+func takeTurns(ctx context.Context, api rpc.Services, dir string, n int, other *podman) (f firstOutputs, err error) {
+	warm, _, err := createAndSpeak(ctx, api, "warm") // the image is prepared once
+	if err != nil {
+		return f, err
 	}
 	bare, err := newBareBundle(dir, warm)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	var ours, theirs []float64
-	for i := range max(o.rounds, 5) {
-		if err := pause(ctx, settle); err != nil {
-			return nil, err
+	var sb holdfast.Sandbox
+	turns := []struct {
+		into *[]float64
+		run  func(i int) (time.Duration, error)
+	}{
+		{&f.ours, func(i int) (took time.Duration, err error) {
+			sb, took, err = createAndSpeak(ctx, api, fmt.Sprint("pair-", i))
+			return took, err
+		}},
+		{&f.bare, func(i int) (time.Duration, error) { return bare.run(ctx, fmt.Sprint("bare-", i)) }},
+		{&f.podman, func(int) (time.Duration, error) { return other.run(ctx) }},
+	}
+	if other == nil {
+		turns = turns[:2]
+	}
+	for i := range n {
+		for _, turn := range turns {
+			if err := pause(ctx, settle); err != nil {
+				return f, err
+			}
+			took, err := turn.run(i)
+			if err != nil {
+				return f, err
+			}
+			*turn.into = append(*turn.into, took.Seconds()*1000)
 		}
-		sb, took, err := createAndSpeak(ctx, api, fmt.Sprint("pair-", i))
-		if err != nil {
-			return nil, err
-		}
-		if err := pause(ctx, settle); err != nil {
-			return nil, err
-		}
-		ours = append(ours, took.Seconds()*1000)
-		if took, err = bare.run(ctx, fmt.Sprint("bare-", i)); err != nil {
-			return nil, err
-		}
-		theirs = append(theirs, took.Seconds()*1000)
 		if _, err := api.Sandboxes.DeleteSandbox(ctx, holdfast.Caller{}, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
-			return nil, err
+			return f, err
 		}
 	}
 	_, err = api.Sandboxes.DeleteSandbox(ctx, holdfast.Caller{}, holdfast.MutateSandbox{ID: warm.ID})
-	ratio := median(ours) / median(theirs)
-	return []line{{
-		what:     "create to a command's first output, runc",
-		measured: spread(ours), against: "runc run of the same bundle, " + spread(theirs),
-		ratio: ratio, goal: "<= 1.50", met: ratio <= 1.5,
-	}}, err
+	return f, err
 }
 
 // settle is left before each measurement: the kernel goes on for a while with what
@@ -200,21 +233,5 @@ func (b *bareBundle) run(ctx context.Context, id string) (took time.Duration, er
 	defer func() { err = errors.Join(err, unix.Unmount(bundle+"/merged", unix.MNT_DETACH)) }()
 	cmd := exec.CommandContext(ctx, "runc", "--root", filepath.Join(b.dir, "state"), "run", "--bundle", bundle, id)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	_, readErr := io.ReadFull(out, make([]byte, 1))
-	took = time.Since(began)
-	_, restErr := io.Copy(io.Discard, out)
-	if err := errors.Join(readErr, restErr, cmd.Wait()); err != nil {
-		return 0, fmt.Errorf("runc run: %w: %s", err, complaint.String())
-	}
-	return took, nil
+	return untilOutput(cmd)
 }
