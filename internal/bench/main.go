@@ -151,6 +151,9 @@ func run(o options, only string) (err error) {
 			e = postgres
 		}
 		lines, err := b.run(e)(ctx, o)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%s: stopped: %w", b.name, context.Cause(ctx)) // whatever else failed then did so by that
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
