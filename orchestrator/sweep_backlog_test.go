@@ -107,6 +107,11 @@ func TestT30_AHugeBacklogIsWorkedOffAroundAPoisonRowAndAHungHost(t *testing.T) {
 	if first > 5*time.Second {
 		t.Errorf("the first action after %s", first)
 	}
+	for _, sweep := range s.Sweeps() {
+		if (sweep.Name == SweepExpiry || sweep.Name == SweepOperations) && sweep.Pace < backlogPace {
+			t.Errorf("%s begins items %s apart: a stampede", sweep.Name, sweep.Pace)
+		}
+	}
 	if least := time.Duration(overdue) * backlogPace * 9 / 10; took < least {
 		t.Errorf("%d were done in %s: a stampede, want at least %s", overdue, took, least)
 	}
