@@ -20,11 +20,12 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	if err != nil {
 		return err
 	}
+	toHosts := s.key.Token(hop.Fleet, hop.HostAgent)
 	up := s.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
 	s.fleet, err = fleet.New(fleet.Config{
 		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),
 		Dial: func(url string) holdfast.HostService {
-			return rpchost.Dial(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: s.key.Token(hop.Fleet, hop.HostAgent)})
+			return rpchost.Dial(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: toHosts})
 		},
 		SendUp: fleet.Upward(s.hops.client, up, s.key.Secret(hop.Fleet), nil),
 		Limits: fleet.Limits{SweepEvery: s.config.SweepEvery, HealthEvery: s.config.healthEvery(), SuspectAfter: s.config.HostSuspectAfter,

@@ -45,14 +45,20 @@ func Call[In, Out any](ctx context.Context, c Client, path string, in In) (Out, 
 	return out, errors.Join(err, closed(path, res.Body))
 }
 
-// decode reads a message of a length that was announced, -1 for none, and nothing beyond it.
+// decode reads a message of a length that was announced, or of any where -1 was.
 func decode(from io.Reader, length int64, into any) error {
-	// MinRead is what ReadFrom must find free, or it moves the buffer.
-	raw := bytes.NewBuffer(make([]byte, 0, min(max(length, 0), MaxBody)+bytes.MinRead))
-	if _, err := raw.ReadFrom(from); err != nil {
+	var raw []byte
+	var err error
+	if length > 0 && length <= MaxBody {
+		raw = make([]byte, length)
+		_, err = io.ReadFull(from, raw)
+	} else {
+		raw, err = io.ReadAll(from)
+	}
+	if err != nil {
 		return err
 	}
-	return json.Unmarshal(raw.Bytes(), into)
+	return json.Unmarshal(raw, into)
 }
 
 // Do posts body to path and returns the answer when it is a success; the caller
