@@ -56,22 +56,23 @@ func mishaps() []mishap {
 // through every mishap: success means that it is there, a plain error that it is
 // not, only an unknown outcome may be either, and nobody pays for another's failure.
 func TestProveGroups_EveryScheduleOfAGroupAnswersEachMemberTruly(t *testing.T) {
-	db := openTest(t, Config{Memory: true})
+	db, f := openTest(t, Config{Memory: true}), &fate{}
+	db.writer.fault = func(step string) error { return f.step(db, step) }
 	var schedules, broken int64
 	turn := 0
 	for _, first := range conducts() {
 		for _, second := range conducts() {
 			for _, third := range conducts() {
-				for _, m := range mishaps() {
+				for range mishaps() {
 					turn++
 					if turn%prove.Slice(1, 20) != 0 {
 						continue
 					}
 					schedules++
 					group := [3]conduct{first, second, third}
-					if err := schedule(t, db, turn, group, m); err != nil {
+					if err := f.schedule(t, db, turn, group); err != nil {
 						broken++
-						t.Errorf("%v with %+v: %v", group, m, err)
+						t.Errorf("%v with %+v: %v", group, mishaps()[turn%len(mishaps())], err)
 					}
 					if broken > 5 {
 						t.FailNow()
@@ -84,10 +85,11 @@ func TestProveGroups_EveryScheduleOfAGroupAnswersEachMemberTruly(t *testing.T) {
 }
 
 // schedule runs one group and holds what its members were told against what is there.
-func schedule(t *testing.T, db *DB, turn int, group [3]conduct, m mishap) error {
-	inflict(db, m)
+func (f *fate) schedule(t *testing.T, db *DB, turn int, group [3]conduct) error {
+	m := mishaps()[turn%len(mishaps())]
+	f.set(m)
 	errs := grouped(t, db, turn, group)
-	db.writer.fault = nil
+	f.set(mishap{})
 	firstIsThere := wrote(t, db, turn, 0)
 	var wrong []error
 	for i, c := range group {
@@ -127,19 +129,36 @@ func wrote(t *testing.T, db *DB, turn, member int) bool {
 
 func key(turn, member int) string { return fmt.Sprintf("%d/%d", turn, member) }
 
-func inflict(db *DB, m mishap) {
-	if m.step == "" {
-		return
+// fate makes the mishap that is set happen, once. A member that left is answered
+// before its group is over, so that it is set and asked under a lock.
+type fate struct {
+	mu   sync.Mutex
+	m    mishap
+	seen int
+}
+
+func (f *fate) set(m mishap) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.m, f.seen = m, 0
+}
+
+func (f *fate) step(db *DB, s string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s != f.m.step {
+		return nil
 	}
-	faults(db, m.step, m.nth, func() error {
-		switch m.how {
-		case "rolls back":
-			return raw(db.writer.conn, func(c *conn) error { return c.exec(stepRollback) })
-		case "is done, and said to have failed":
-			return errors.Join(errInjected, raw(db.writer.conn, (*conn).commit))
-		}
-		return errInjected
-	})
+	if f.seen++; f.seen != f.m.nth {
+		return nil
+	}
+	switch f.m.how {
+	case "rolls back":
+		return raw(db.writer.conn, func(c *conn) error { return c.exec(stepRollback) })
+	case "is done, and said to have failed":
+		return errors.Join(errInjected, raw(db.writer.conn, (*conn).commit))
+	}
+	return errInjected
 }
 
 // grouped runs three members as one group and returns what each was told.
