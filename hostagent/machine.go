@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/stack"
 )
 
 // errRedirected ends a step whose outcome is no longer wanted.
@@ -153,6 +154,7 @@ func (a *Agent) observed(r record) holdfast.Observation {
 // agent closes; then it lets go in the same instant in which it saw that
 // nothing new is wanted.
 func (m *machine) run(at *attempt) {
+	stack.Grow(0)
 	defer m.agent.leave()
 	for steps := 0; ; steps++ {
 		ctx, cancel := context.WithCancelCause(m.agent.life)

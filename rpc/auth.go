@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/stack"
 )
 
 type callerKey struct{}
@@ -23,6 +24,7 @@ func callerOf(ctx context.Context) holdfast.Caller {
 // request is read (trap T7), and answers the rest in their own protocol.
 func authenticated(options Options, refuse *connect.ErrorWriter, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stack.Grow(0)
 		caller, token, err := authenticate(r, options)
 		if err != nil {
 			if err := refuse.Write(w, r, toWire(err)); err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/stack"
 	"github.com/holdfast-dev/holdfast/runtime"
 )
 
@@ -35,6 +36,7 @@ func (i *instance) boot(newGuest NewGuest) {
 	i.started, i.cancel = true, cancel
 	i.mu.Unlock()
 	go func() {
+		stack.Grow(0)
 		defer close(i.ended)
 		defer i.gate.end()
 		defer i.socket.shut()
