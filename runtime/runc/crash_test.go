@@ -272,3 +272,43 @@ func TestOpenWaitsForWhatAKilledDriverLeftRunning(t *testing.T) {
 		}
 	}
 }
+
+// contract: C6: a start that is killed at any moment leaves the mark of this boot
+// whole, by which the next start knows that what the OCI runtime has is alive:
+// it is never written again, so there is no moment at which it is half-written.
+func TestC6_AKilledStartNeverCostsTheRuntimeItsState(t *testing.T) {
+	dir := t.TempDir()
+	d, err := New(Config{Directory: filepath.Join(dir, "data"), RunDirectory: filepath.Join(dir, "run"), Guest: os.Args[0]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, container := filepath.Join(d.runDirectory(), "boot_id"), filepath.Join(d.oci.root, "in-1.1")
+	ready := func() os.FileInfo {
+		t.Helper()
+		if err := d.readyRunDirectory(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(mark)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	first := ready()
+	if err := os.Mkdir(container, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if again := ready(); !os.SameFile(first, again) || !again.ModTime().Equal(first.ModTime()) {
+		t.Error("the mark was written again")
+	}
+	if _, err := os.Stat(container); err != nil {
+		t.Errorf("what the runtime has was wiped: %v", err)
+	}
+	if err := os.WriteFile(mark, []byte("another boot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ready()
+	if _, err := os.Stat(container); err == nil {
+		t.Error("what another boot left is there")
+	}
+}

@@ -201,7 +201,8 @@ func (d *Driver) readyRunDirectory(ctx context.Context) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if string(seen) != string(boot) {
+	ours := string(seen) == string(boot)
+	if !ours {
 		if err := os.RemoveAll(d.runDirectory()); err != nil {
 			return err
 		}
@@ -209,10 +210,12 @@ func (d *Driver) readyRunDirectory(ctx context.Context) error {
 	if err := os.MkdirAll(d.oci.root, 0o700); err != nil {
 		return err
 	}
-	if err := d.oci.endStrays(ctx); err != nil {
+	if err := d.oci.endStrays(ctx); err != nil || ours {
 		return err
 	}
-	return os.WriteFile(mark, boot, 0o600)
+	// All of it or nothing: the next start would take half a mark for another
+	// boot's, and wipe the state of what runs.
+	return writeDurably(mark, boot)
 }
 
 // strayPatience is how long a create that a killed driver began may take to end.
