@@ -113,20 +113,20 @@ func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tal
 	}
 	r.account()
 	endWatch()
-	lives := len(r.lives)
+	r.end(t.Context())
 	for _, v := range r.violations {
 		t.Error(v)
 	}
 	if t.Failed() {
 		t.Logf("seed %d\n%s", seed, d.logs())
+		r.explain()
 	}
-	r.end(t.Context())
-	t.Logf("%d blows %v; %d sandboxes, %d of them stillborn; calls repeated: %v", s.total(), s.hits, lives, r.stillborn.Load(), r.failures)
+	t.Logf("%d blows %v; %d sandboxes, %d of them stillborn; calls repeated: %v", s.total(), s.hits, len(r.lives), r.stillborn.Load(), r.failures)
 	repeats := 0
 	for _, n := range r.failures {
 		repeats += n
 	}
-	return tally{blows: s.total(), lives: lives, repeats: repeats, violations: len(r.violations), hits: s.hits}
+	return tally{blows: s.total(), lives: len(r.lives), repeats: repeats, violations: len(r.violations), hits: s.hits}
 }
 
 // load strikes while the callers are at work, and returns when all have ended
@@ -273,11 +273,11 @@ func (r *round) end(ctx context.Context) {
 	defer cancel()
 	all, err := r.list(ctx)
 	if err != nil {
-		r.t.Error(err)
+		r.violate("%v", err)
 	}
 	for _, sb := range all {
 		if _, err := r.d.one(0).DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
-			r.t.Errorf("delete %s: %v", sb.ID, err)
+			r.violate("delete %s: %v", sb.ID, err)
 		}
 	}
 	r.rows(ctx)
@@ -285,8 +285,14 @@ func (r *round) end(ctx context.Context) {
 	if err := r.d.stop(); err != nil {
 		r.t.Error(err)
 	}
-	testenv.WantNothingLeft(r.t, testenv.Census{}, r.d.dirs...)
-	r.explain()
+	var left []string
+	clean := func() bool {
+		left = testenv.TakeCensus(r.t, r.d.dirs...).Difference(testenv.Census{})
+		return len(left) == 0
+	}
+	if !testenv.Eventually(10*time.Second, clean) {
+		r.violate("left behind:\n  %s", strings.Join(left, "\n  "))
+	}
 }
 
 // tidy lets hosts remove what nobody orders them to: the output of an incarnation

@@ -63,7 +63,6 @@ func (r *round) rows(ctx context.Context) {
 	})
 	if !right {
 		r.violate("rows: %s %v", strings.Join(wrong, "; "), err)
-		r.t.Errorf("rows: %s %v", strings.Join(wrong, "; "), err)
 	}
 }
 

@@ -208,7 +208,11 @@ func (s *striker) atGuest(b strike) error {
 		s.freeze(g.pid)
 		return nil
 	}
-	s.struck(g.instance, killed) // before it happens: whoever sees it knows why
+	how := killed
+	if _, at := readBoot(g.pid); at == "" {
+		how = early
+	}
+	s.struck(g.instance, how) // before it happens: whoever sees it knows why
 	s.hit("guest killed")
 	s.note(syscall.Kill(g.pid, syscall.SIGKILL))
 	return nil

@@ -63,7 +63,7 @@ func (c *caller) verifyStruck(l *life, sb holdfast.Sandbox) error {
 		// The blow fell as the instance was about to go; what remains is whole.
 	case l.create.Restart == holdfast.RestartNone && sb.Incarnation != 1:
 		return fmt.Errorf("it was made anew, and nobody wanted that")
-	case l.create.Restart == holdfast.RestartNone:
+	case l.create.Restart == holdfast.RestartNone && c.round.blowAt(l) != early:
 		return fmt.Errorf("its instance was struck, and it is %s", sb.State)
 	}
 	return nil
