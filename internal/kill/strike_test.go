@@ -80,6 +80,7 @@ type blow int
 
 const (
 	none      blow = iota
+	early          // its PID 1 was killed before it was the guest agent: it may be set up anew
 	killed         // its PID 1 was, and with cgroups of version 1 what is frozen dies when it is thawed
 	unplugged      // its host's power was cut
 )
