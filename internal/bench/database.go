@@ -62,7 +62,7 @@ func (p *place) url() string {
 	if p.postgres == nil {
 		return ""
 	}
-	return p.postgres.URL(p.db)
+	return p.postgres.URL(p.db) + "?connect_timeout=60" // a busy machine is no reason to give up
 }
 
 // open opens a party's database as a server with its data directory here does.

@@ -145,24 +145,27 @@ func run(o options, only string) (err error) {
 	fmt.Printf("%d cores, medians of %d, each pair in one run\n\n", runtime.NumCPU(), o.rounds)
 	fmt.Fprintln(out, "what\tmeasured\tagainst\tratio\tgoal\t")
 	began := time.Now()
+	var errs []error
 	for _, b := range benches {
 		e := engine{name: "SQLite"}
 		if b.postgres {
 			e = postgres
 		}
 		lines, err := b.run(e)(ctx, o)
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: stopped: %w", b.name, context.Cause(ctx)) // whatever else failed then did so by that
+		if ctx.Err() != nil { // whatever else failed then did so by that
+			errs = append(errs, fmt.Errorf("%s: stopped: %w", b.name, context.Cause(ctx)))
+			break
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", b.name, err)
+			errs = append(errs, fmt.Errorf("%s: %w", b.name, err))
+			lines = []line{{what: b.name, against: "-", goal: "-", skipped: "it failed, see below"}}
 		}
 		fmt.Fprintf(os.Stderr, "%s: done at %s\n", b.name, time.Since(began).Round(time.Second))
 		for _, l := range lines {
 			l.print(out)
 		}
 	}
-	return out.Flush()
+	return errors.Join(append([]error{out.Flush()}, errs...)...)
 }
 
 func (l line) print(out *tabwriter.Writer) {

@@ -34,7 +34,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.postgres, "postgres", "", "postgres://…")
+	flag.StringVar(&o.postgres, "postgres", "", "postgres://…?…")
 	flag.StringVar(&o.sqlite, "sqlite", "", "file, instead")
 	flag.IntVar(&o.conns, "conns", 0, "connections; 0: the fastest that was found, 2 of 1 to 16 on SQLite, 32 of 8 to 48 on PostgreSQL")
 	flag.IntVar(&o.clients, "clients", 32, "how many run workflows at once")
@@ -59,7 +59,7 @@ func (o options) config() (dbos.Config, error) {
 	c := dbos.Config{AppName: "bench", ApplicationVersion: "1", DatabaseURL: o.postgres,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))}
 	if o.sqlite == "" {
-		c.DatabaseURL += fmt.Sprintf("?pool_max_conns=%d", cmp.Or(o.conns, 32))
+		c.DatabaseURL += fmt.Sprintf("&pool_max_conns=%d", cmp.Or(o.conns, 32))
 		return c, nil
 	}
 	o.conns = cmp.Or(o.conns, 2)
