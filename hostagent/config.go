@@ -94,8 +94,9 @@ type Config struct {
 	// What a simulation replaces. Zero values: at random, and nothing.
 	IDs    holdfast.IDs                     // the host's, and this life's
 	Jitter func(what string, n int) float64 // in [0, 1), of sweeps, heartbeats and pauses between attempts
-	// AroundRecord is called before and after each durable write, with "before" or
-	// "after" and the record's state. Its error stands for the write's; it must not
+	// AroundRecord is called before and after each durable write, with "before" and
+	// then "after", or "written" where only the process's death is survived and not the
+	// machine's, and with the record's state. Its error stands for the write's; it must not
 	// block, since an instance's lock is held.
 	AroundRecord func(when string, ref holdfast.InstanceRef, state holdfast.InstanceState) error
 	// BlindOutput makes followers of output look at intervals instead of being woken

@@ -74,7 +74,11 @@ func (s recordFiles) save(r record, sync bool) error {
 	if err = errors.Join(err, <-above); err != nil {
 		return err
 	}
-	return errors.Join(s.hook("after save "+string(r.State)), s.around("after", r.Ref, r.State))
+	when := "after"
+	if !sync {
+		when = "written"
+	}
+	return errors.Join(s.hook("after save "+string(r.State)), s.around(when, r.Ref, r.State))
 }
 
 // outlives reports whether a record must survive a crash of the machine, and not

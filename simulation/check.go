@@ -58,6 +58,7 @@ func (w *World) Check(ctx context.Context) []string {
 		return []string{"the databases cannot be read: " + err.Error()}
 	}
 	c := &checking{world: w, recorded: d}
+	c.never(ctx)
 	c.boots()
 	c.pending()
 	c.runtimes()

@@ -37,6 +37,7 @@ type Host struct {
 	failing map[int]bool // boots, by number, that die before their agent
 	refused map[int]bool // boots, by number, whose setup fails
 	guests  []*guest     // that run, oldest first
+	disk    disk
 }
 
 func (w *World) newHost(i int) (*Host, error) {
@@ -71,7 +72,8 @@ func (h *Host) Machine() *simulated.Driver {
 }
 
 // Lose crashes the agent and the machine under it: every instance is gone. The
-// agent finds another boot of the machine when it is started again.
+// agent finds another boot of the machine when it is started again, and on its disk
+// what was synced.
 func (h *Host) Lose(ctx context.Context) error {
 	h.Crash()
 	h.world.Trace.Note(h.Name, "loses its machine")
@@ -80,7 +82,8 @@ func (h *Host) Lose(ctx context.Context) error {
 	h.reboots++
 	machine := h.machine
 	h.mu.Unlock()
-	return machine.CrashHost(ctx)
+	h.world.records.lostPower(h)
+	return errors.Join(machine.CrashHost(ctx), h.disk.losePower())
 }
 
 // fails counts a boot and reports whether it is to die.
@@ -158,7 +161,7 @@ func (h *Host) runAgent(ctx context.Context, l *life) error {
 		DialGuest:    dialGuest, Clock: h.Clock, BootID: h.bootID, Logger: w.config.Logger.With("party", h.Name),
 		Timing: hostagent.Timing{Sweep: w.config.Timing.Sweep, Heartbeat: w.config.Timing.Heartbeat, OrphanGrace: w.config.Timing.OrphanGrace},
 		IDs:    holdfast.IDs{Now: h.Clock, Rand: &chance{seed: w.config.Seed, who: h.Name}}, Jitter: h.jitter,
-		AroundRecord: step.Records(h.Name, l), BlindOutput: true,
+		AroundRecord: h.disk.around(h.directory, step.Records(h.Name, l)), BlindOutput: true,
 	})
 	if err != nil {
 		return err

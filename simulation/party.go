@@ -34,8 +34,9 @@ type Party struct {
 	plans  map[place]func(s *step.Step)
 }
 
-// place is before or after a party's step of a number.
+// place is before or after a party's step of a number, of all its steps or of a kind.
 type place struct {
+	kind   step.Kind // "": of all
 	number int
 	after  bool
 }
@@ -191,7 +192,14 @@ func (p *Party) Resume() {
 func (p *Party) At(number int, after bool, do func(s *step.Step)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.plans[place{number, after}] = do
+	p.plans[place{"", number, after}] = do
+}
+
+// AtKind is At for the steps of one kind.
+func (p *Party) AtKind(kind step.Kind, number int, after bool, do func(s *step.Step)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plans[place{kind, number, after}] = do
 }
 
 // forget takes back everything that was to happen at a step.
@@ -208,8 +216,8 @@ func (p *Party) Steps() int {
 	return p.number
 }
 
-// taken is how many steps of a kind the party has taken.
-func (p *Party) taken(kind step.Kind) int {
+// Taken is how many steps of a kind the party has taken.
+func (p *Party) Taken(kind step.Kind) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.kinds[kind]
@@ -244,14 +252,22 @@ func (p *Party) take(s *step.Step) func(*step.Step) {
 	p.number++
 	p.kinds[s.Kind]++
 	s.Number, s.OfKind = p.number, p.kinds[s.Kind]
-	return p.plans[place{p.number, false}]
+	return p.planned(s, false)
 }
 
 // after is what is planned for when a step has happened.
 func (p *Party) after(s *step.Step) func(*step.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.plans[place{s.Number, true}]
+	return p.planned(s, true)
+}
+
+// planned finds what is to happen at a step; p.mu is held.
+func (p *Party) planned(s *step.Step, after bool) func(*step.Step) {
+	if plan := p.plans[place{"", s.Number, after}]; plan != nil {
+		return plan
+	}
+	return p.plans[place{s.Kind, s.OfKind, after}]
 }
 
 func (l *life) isDead() bool {
@@ -363,6 +379,9 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 	}
 	if s.Kind != step.Record {
 		p.passes()
+	}
+	if h := p.world.host(p.Name); h != nil && s.Kind == step.Record {
+		p.world.records.written(h, s)
 	}
 	if plan := p.after(s); plan != nil && !l.isDead() {
 		plan(s)

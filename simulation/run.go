@@ -190,7 +190,7 @@ func (r *runner) troubles(ctx context.Context) {
 	r.rules.off = false
 	for _, p := range append(w.Parties(), clientParties(w)...) {
 		for _, kind := range []step.Kind{step.Hop, step.Update} {
-			r.rules.base[p.Name+string(kind)] = p.taken(kind)
+			r.rules.base[p.Name+string(kind)] = p.Taken(kind)
 		}
 	}
 	r.rules.mu.Unlock()
@@ -217,24 +217,43 @@ func (r *runner) arm(ctx context.Context, t Trouble) {
 	if p == nil {
 		return
 	}
+	// At its step, or at its time; what it begins ends after its length.
 	during := func(begin, end func()) {
+		trouble := func() {
+			begin()
+			r.troubled.Go(func() {
+				wait(ctx, t.For)
+				end()
+			})
+		}
+		if t.Of != "" {
+			p.AtKind(t.Of, p.Taken(t.Of)+t.N, t.After, func(*step.Step) { trouble() })
+			return
+		}
 		r.troubled.Go(func() {
 			wait(ctx, t.At)
-			begin()
-			wait(ctx, t.For)
-			end()
+			trouble()
 		})
 	}
 	switch t.Kind {
 	case Crash:
-		p.At(p.Steps()+t.N, t.After, func(*step.Step) { p.Bounce(t.For) })
+		p.AtKind(t.Of, p.Taken(t.Of)+t.N, t.After, func(*step.Step) { p.Bounce(t.For) })
 	case Restart:
 		during(func() { p.Stop(); w.count(string(Restart)) }, func() { _ = p.Start(w.ctx) }) // it is tried until the world ends
 	case Pause:
 		during(p.Pause, p.Resume)
 	case LoseHost:
 		if h != nil {
-			during(func() { _ = h.Lose(ctx) }, func() { _ = h.Start(w.ctx) })
+			lost := make(chan struct{})
+			during(func() {
+				go func() {
+					defer close(lost)
+					_ = h.Lose(ctx)
+				}()
+			}, func() {
+				<-lost
+				_ = h.Start(w.ctx)
+			})
 		}
 	case Partition:
 		during(func() { w.Cut(t.Party, t.To) }, func() { w.mend(t.Party, t.To) })

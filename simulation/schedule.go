@@ -7,7 +7,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/holdfast-dev/holdfast/simulation/step"
 )
 
 // Schedule is what happens in a run, besides what the parties do by themselves: a
@@ -62,7 +65,8 @@ type Trouble struct {
 	Kind  TroubleKind   `json:"kind"`
 	Party string        `json:"party,omitempty"`
 	To    string        `json:"to,omitempty"`    // of a partition
-	N     int           `json:"n,omitempty"`     // at the party's n-th step, hop, call, or boot
+	Of    step.Kind     `json:"of,omitempty"`    // the kind of the steps among which it is
+	N     int           `json:"n,omitempty"`     // at the party's n-th step of that kind, hop, call, or boot
 	After bool          `json:"after,omitempty"` // after the step instead of before; the effect of a call happened
 	At    time.Duration `json:"at,omitempty"`
 	For   time.Duration `json:"for,omitempty"`
@@ -103,7 +107,7 @@ func (s Schedule) String() string {
 func (s Schedule) Len() int { return len(s.Ops) + len(s.Troubles) }
 
 // faultsFor is how long things go wrong in a run.
-const faultsFor = 2 * time.Minute
+const faultsFor = 90 * time.Second
 
 // Generate makes the schedule of a seed.
 func Generate(seed uint64) Schedule {
@@ -185,40 +189,51 @@ func (s Schedule) op(r *rand.Rand, client int) Op {
 
 func (s Schedule) trouble(r *rand.Rand) Trouble {
 	parties, hosts := s.parties(), s.hosts()
-	t := Trouble{Party: parties[r.IntN(len(parties))], At: span(r, 0, faultsFor/2), After: r.IntN(2) == 0}
-	short := span(r, 500*time.Millisecond, 20*time.Second)
+	t := Trouble{Party: parties[r.IntN(len(parties))], After: r.IntN(2) == 0, For: span(r, 500*time.Millisecond, 20*time.Second)}
 	if r.IntN(4) == 0 {
-		short = span(r, 30*time.Second, 3*time.Minute)
+		t.For = span(r, 30*time.Second, 3*time.Minute)
 	}
-	host := hosts[r.IntN(len(hosts))]
-	switch k := r.IntN(24); {
-	case k < 6:
-		return Trouble{Kind: Crash, Party: t.Party, N: s.place(r, 160), After: t.After, For: short}
-	case k < 7:
-		return Trouble{Kind: Restart, Party: t.Party, At: t.At, For: short}
-	case k < 9:
-		return Trouble{Kind: Pause, Party: t.Party, At: t.At, For: short}
-	case k < 10:
-		return Trouble{Kind: LoseHost, Party: host, At: t.At, For: short}
-	case k < 12:
-		to := parties[r.IntN(len(parties))]
-		return Trouble{Kind: Partition, Party: t.Party, To: to, At: t.At, For: span(r, time.Second, 3*time.Minute)}
-	case k < 18:
+	kinds := []TroubleKind{Crash, Crash, Crash, Crash, Crash, Crash, Restart, Pause, Pause, LoseHost, Partition, Partition,
+		BadHop, BadHop, BadHop, BadHop, BadHop, BadHop, BadCall, BadCall, StallCall, LieCall, GuestDies, BootFails, Mute, Unknown}
+	t.Kind = kinds[r.IntN(len(kinds))]
+	switch t.Kind {
+	case BadHop:
 		return s.badHop(r, t.Party)
-	case k < 19:
-		return Trouble{Kind: BadCall, Party: host, N: s.place(r, 60), After: t.After}
-	case k < 20:
-		return Trouble{Kind: StallCall, Party: host, N: s.place(r, 60), After: t.After, For: short}
-	case k < 21 && r.IntN(3) == 0:
-		return Trouble{Kind: LieCall, Party: host, N: s.place(r, 20)}
-	case k < 22:
-		return Trouble{Kind: GuestDies, Party: host, At: t.At}
-	case k < 23:
-		return Trouble{Kind: BootFails, Party: host, N: 1 + r.IntN(4)}
-	case r.IntN(2) == 0:
-		return Trouble{Kind: Mute, Party: host, At: t.At, For: short}
+	case LoseHost, BadCall, StallCall, LieCall, GuestDies, BootFails, Mute:
+		t.Party = hosts[r.IntN(len(hosts))]
 	}
-	return Trouble{Kind: Unknown, Party: t.Party, N: s.place(r, 60)}
+	switch t.Kind {
+	case Restart: // it waits, so it is not done at a step
+		t.At = span(r, 0, faultsFor/2)
+	case Crash, Pause, LoseHost, Partition, GuestDies:
+		t.Of, t.N = s.step(r, t.Party)
+		if t.Kind != Crash && r.IntN(3) == 0 {
+			t.Of, t.N, t.At = "", 0, span(r, 0, faultsFor/2)
+		}
+	case Mute:
+		t.At = span(r, 0, faultsFor/2)
+	case BootFails:
+		t.N = 1 + r.IntN(4)
+	default:
+		t.N = s.place(r, 40)
+	}
+	if t.Kind == Partition {
+		t.To = parties[r.IntN(len(parties))]
+	}
+	switch t.Kind {
+	case BadCall, LieCall, GuestDies, BootFails, Unknown:
+		t.For = 0
+	}
+	return t
+}
+
+// step draws a step that lasts or is seen, of a party.
+func (s Schedule) step(r *rand.Rand, party string) (step.Kind, int) {
+	kinds := []step.Kind{step.Update, step.Update, step.Hop}
+	if strings.HasPrefix(party, "host-") {
+		kinds = []step.Kind{step.Record, step.Call, step.Hop}
+	}
+	return kinds[r.IntN(len(kinds))], s.place(r, 60)
 }
 
 // place draws where in a party's life: early ones are the interesting ones.

@@ -41,6 +41,9 @@ func NewTemplates(ctx context.Context) (*Templates, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("simulation: %w", err), o.Close())
 	}
+	if err := errors.Join(guard(ctx, o, ofOrchestrators()), guard(ctx, f, ofFleets())); err != nil {
+		return nil, errors.Join(err, o.Close(), f.Close())
+	}
 	return &Templates{orchestrator: o, fleet: f}, nil
 }
 
@@ -118,6 +121,7 @@ type World struct {
 	network      *transport.Network
 	faulty       *transport.Faulty
 	boots        boots
+	records      records
 
 	mu    sync.Mutex
 	cut   map[[2]string]bool // from, to: nothing gets through
@@ -149,7 +153,7 @@ func New(ctx context.Context, config Config) (*World, error) {
 	config.Timing = config.Timing.withDefaults()
 	w := &World{
 		Trace: newTrace(), config: config, key: hop.ClusterKey("the key of a simulated cluster, 32 bytes or more"),
-		network: &transport.Network{Log: config.Logger}, boots: newBoots(),
+		network: &transport.Network{Log: config.Logger}, boots: newBoots(), records: records{last: map[string]recordSeen{}},
 		cut: map[[2]string]bool{}, fired: map[string]int64{},
 	}
 	w.ctx, w.end = context.WithCancel(context.WithoutCancel(ctx))
