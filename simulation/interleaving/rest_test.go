@@ -118,6 +118,9 @@ func (w *world) check() error {
 		}
 		errs = append(errs, err)
 	}
+	w.mu.Lock()
+	errs = append(errs, w.broken)
+	w.mu.Unlock()
 	return errors.Join(append(errs, w.checkAnswers())...)
 }
 

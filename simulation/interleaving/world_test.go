@@ -71,8 +71,49 @@ type world struct {
 	levels   []holdfast.Level // what orchestrators sent to the fleet
 	cut      bool             // nothing that they send arrives
 	answers  map[string]answer
+	claims   map[string]claim   // by operation, as they were after the last transaction
+	broken   error              // what a transaction did that none may
 	sandbox  holdfast.SandboxID // that the scenario is about
 	instance holdfast.InstanceID
+}
+
+// claim is an operation's, with whose it is.
+type claim struct {
+	number int64
+	holder string
+	actor  string
+}
+
+// watchClaims sees whether the transaction that has just ended released another
+// one's claim (T15), or ended an operation under a number that was not its own (T11).
+func (w *world) watchClaims(ctx context.Context) {
+	actor, _ := ctx.Value(actorKey{}).(string)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	err := w.odb.View(context.WithoutCancel(ctx), func(tx store.Tx) (err error) {
+		rows, err := tx.QueryContext(context.Background(), `SELECT id, claim, holder FROM operation`)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, rows.Close()) }()
+		for rows.Next() {
+			var id string
+			var c claim
+			if err := rows.Scan(&id, &c.number, &c.holder); err != nil {
+				return err
+			}
+			c.actor = actor
+			if was, known := w.claims[id]; known && was.number == c.number {
+				c.actor = was.actor
+				if was.holder != "" && c.holder == "" && was.actor != actor {
+					w.broken = errors.Join(w.broken, fmt.Errorf("%q ended claim %d, which is %q's", actor, c.number, was.actor))
+				}
+			}
+			w.claims[id] = c
+		}
+		return rows.Err()
+	})
+	w.broken = errors.Join(w.broken, err)
 }
 
 // answer is what an actor was told.
@@ -83,7 +124,7 @@ type answer struct {
 
 // newWorld makes one inside a bubble; nothing is held yet.
 func newWorld(ctx context.Context, tpl *templates, sc scenario) (*world, error) {
-	w := &world{sched: &scheduler{open: true}, answers: map[string]answer{}}
+	w := &world{sched: &scheduler{open: true}, answers: map[string]answer{}, claims: map[string]claim{}}
 	var err error
 	if w.odb, err = sqlite.Open(ctx, sqlite.Config{Memory: true, From: tpl.orchestrator, MaxGroup: 1}); err != nil {
 		return nil, err
@@ -106,6 +147,11 @@ func (w *world) gated(tpl *templates, db store.DB, party string, kinds ...step.K
 			w.sched.step(ctx, party+" "+s.Name)
 		}
 		return nil
+	}, OnAfter: func(ctx context.Context, s *step.Step, err error) error {
+		if party == "orchestrator" && s.Kind == step.Update && err == nil {
+			w.watchClaims(ctx)
+		}
+		return err
 	}}
 	return &step.DB{Next: db, Party: party, Hook: hook, Clock: time.Now, Names: &tpl.names}
 }
