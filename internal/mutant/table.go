@@ -1,10 +1,15 @@
 package mutant
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // All is every seeded bug, in the order of the traps.
 func All() []Mutant {
-	return slices.Concat(creates(), recordedKeys(), claims(), deliveries(), retries(), sweeps(), reads(), levels(), times(), edges(), stores(), boots(), databases())
+	all := slices.Concat(creates(), recordedKeys(), claims(), deliveries(), retries(), sweeps(), reads(), levels(), times(), edges(), stores(), boots(), databases(), again(), againLate())
+	slices.SortStableFunc(all, func(a, b Mutant) int { return cmp.Compare(a.Trap, b.Trap) })
+	return all
 }
 
 // tests are a package's own.

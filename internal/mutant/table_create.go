@@ -71,7 +71,7 @@ func recordedKeys() []Mutant {
 					"\t\t\tstring(key.project), key.method, key.id, string(raw), resource, store.Micros(now)).Scan(&existing)\n"+
 					"\t\tif err != nil && !errors.Is(err, sql.ErrNoRows) {\n\t\t\treturn \"\", fmt.Errorf(\"reserve request %s: %w\", key.id, err)\n\t\t}\n\t\treturn existing, nil\n\t}\n"+
 					"\tres, err := tx.ExecContext(ctx, `INSERT INTO request ("),
-			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT24_ManyRepeatsAtOnceAreOneSandbox")),
+			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT8_ARepeatThatWaitedForTheFirstsCommitSeesIt")),
 		},
 		{
 			Name: "T9", Trap: 9, File: "orchestrator/request.go",

@@ -85,7 +85,7 @@ func retries() []Mutant {
 			Name: "T24", Trap: 24, File: "hostagent/machine.go",
 			Mistake: "a level that arrives while another is carried out begins an attempt of its own instead of joining",
 			Edits:   edit("\tif at := m.attempt; at != nil {\n\t\tat.asked = at.asked || asked\n", "\tif at := m.attempt; at != nil && !asked {\n\t\tat.asked = at.asked || asked\n"),
-			Noticed: noticed(tests("hostagent", "TestT24_ConcurrentLevelsBootOnce")),
+			Noticed: noticed(tests("hostagent", "TestT24_ALevelThatArrivesMeanwhileJoins")),
 		},
 		{
 			Name: "T25", Trap: 25, File: "delivery/outbox/decide.go",

@@ -131,7 +131,7 @@ func databases() []Mutant {
 					"\tif err == nil && !room {\n\t\terr = errShardFull\n\t}\n\tif err != nil {\n\t\treturn err\n\t}\n"+
 					"\tres, err := tx.ExecContext(ctx, `UPDATE quota_shard SET sandboxes = sandboxes + 1, cpu_millis = cpu_millis + $3, memory_bytes = memory_bytes + $4\n"+
 					"\t\tWHERE project = $1 AND shard = $2`,\n"),
-			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT53_TheQuotaIsExactHoweverManyCreateAtOnce")),
+			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT53_TheLastRoomOfAShardIsTakenOnce")),
 		},
 		{
 			Name: "T53 room", Trap: 53, File: "fleet/place.go",
