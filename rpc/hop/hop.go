@@ -30,7 +30,7 @@ type Client struct {
 // UNREACHABLE: the call may have happened.
 func Call[In, Out any](ctx context.Context, c Client, path string, in In) (Out, error) {
 	var out Out
-	body, err := json.Marshal(in)
+	body, err := encode(&in)
 	if err != nil {
 		return out, fmt.Errorf("%s: encode: %w", path, err)
 	}
@@ -58,7 +58,7 @@ func decode(from io.Reader, length int64, into any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(raw, into)
+	return unmarshal(raw, into)
 }
 
 // Do posts body to path and returns the answer when it is a success; the caller
@@ -134,7 +134,7 @@ func Handle[In, Out any](mux *http.ServeMux, path string, fn func(context.Contex
 			Fail(w, err)
 			return
 		}
-		Answer(w, out)
+		Answer(w, &out)
 	})
 }
 
@@ -152,9 +152,13 @@ func Decode(w http.ResponseWriter, r *http.Request, in any) error {
 
 // Answer writes out as the call's reply.
 func Answer(w http.ResponseWriter, out any) {
+	raw, err := encode(out)
+	if err != nil {
+		Fail(w, fmt.Errorf("encode the answer: %w", err))
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	// A client that hung up is the only failure here; it will ask again.
-	_ = json.NewEncoder(w).Encode(out)
+	_, _ = w.Write(raw) // a client that hung up asks again
 }
 
 // Fail writes err as the call's reply.
