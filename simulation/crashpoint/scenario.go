@@ -25,7 +25,23 @@ type Scenario struct {
 
 // Scenarios are all of them.
 func Scenarios() []Scenario {
-	return slices.Concat(verbs(), lifetimes(), endings(), operators())
+	return slices.Concat(verbs(), lifetimes(), endings(), operators(), replicated())
+}
+
+// replicated are some of them where two orchestrators and two fleets share their
+// databases: the other one goes on, and the claims of the dead are nobody's to
+// release.
+func replicated() []Scenario {
+	var out []Scenario
+	for _, s := range slices.Concat(verbs(), lifetimes(), endings()) {
+		switch s.Name {
+		case "create", "suspend", "delete", "process start", "expiry, delete", "an instance exits and is replaced":
+			s.Name, s.Machine = s.Name+", two replicas", false
+			s.Config = func(c *simulation.Config) { c.Orchestrators, c.Fleets = 2, 2 }
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // request is the request id of the one sandbox.
