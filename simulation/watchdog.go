@@ -77,7 +77,8 @@ func ofFleets() []never {
 		never{"instance", "UPDATE", same + unlisted("state", holdfast.InstanceTransitions()), "'/' || OLD.incarnation || ' went from ' || OLD.state || ' to ' || NEW.state"}.shown(),
 		never{"instance", "UPDATE", "NEW.incarnation < OLD.incarnation", "' went back to incarnation ' || NEW.incarnation"}.shown(),
 		never{"instance", "UPDATE", same + "NEW.generation < OLD.generation", "' went back to generation ' || NEW.generation"}.shown(),
-		never{"instance", "UPDATE", same + "OLD.host <> '' AND NEW.host <> OLD.host", "'/' || OLD.incarnation || ' moved from ' || OLD.host || ' to ' || NEW.host"}.shown(),
+		// Within the transaction that places it, a host that has no room gives way to another.
+		never{"instance", "UPDATE", same + "OLD.host <> '' AND NEW.host <> OLD.host AND (OLD.state <> 'PLACED' OR NEW.placed_at <> OLD.placed_at)", "'/' || OLD.incarnation || ' moved from ' || OLD.host || ' to ' || NEW.host"}.shown(),
 		never{"host", "UPDATE", "NEW.used_instances > NEW.instances AND NEW.used_instances > OLD.used_instances", "' has more instances than room'"}.shown(),
 		never{"host", "UPDATE", "NEW.used_instances < 0 OR NEW.used_cpu_millis < 0 OR NEW.used_memory_bytes < 0", "' counts less than nothing'"}.shown(),
 		// A host is retired by its operators' word, whatever it says of itself.
