@@ -30,6 +30,8 @@ type shared struct {
 	fdb   store.DB
 	n     int
 	rid   string
+	// project is this order's, where it has one of its own.
+	project holdfast.ProjectID
 	// pending is the operation that a sweep is to carry on.
 	pending string
 	told    map[string]answer
@@ -286,6 +288,29 @@ func statementRaces(w *shared) []statementRace {
 		{name: "exited against suspend", setup: ready, actors: byStatement(saysExited(0), suspends(1)), check: func(ctx context.Context, w *shared) error {
 			return errors.Join(onePending(ctx, w), w.want(ctx, w.odb, 1, `SELECT COUNT(*) FROM sandbox WHERE id = $1 AND state = 'FAILED'`, string(w.sandbox)))
 		}},
+		{name: "the quota's last sandbox", traps: "T53", setup: func(ctx context.Context, w *shared) error {
+			w.anew()
+			one := int64(1)
+			p, err := w.orch[0].CreateProject(ctx, alice, holdfast.CreateProject{Name: fmt.Sprintf("project-%d", w.n), Quotas: holdfast.QuotaChange{Sandboxes: &one}})
+			w.project = p.ID
+			return err
+		}, actors: byStatement(w.createsIn(0, "one"), w.createsIn(1, "another")), check: func(ctx context.Context, w *shared) error {
+			return errors.Join(w.oneOfTwo(),
+				w.want(ctx, w.odb, 1, `SELECT COUNT(*) FROM sandbox WHERE project = $1`, string(w.project)),
+				w.want(ctx, w.odb, 1, `SELECT SUM(sandboxes) FROM quota_shard WHERE project = $1`, string(w.project)))
+		}},
+		{name: "two dispatchers", traps: "T24", setup: func(ctx context.Context, w *shared) error {
+			w.anew()
+			w.sent = 0
+			return w.fdb.Update(ctx, func(tx store.Tx) error {
+				return outbox.Enqueue(ctx, tx, outbox.Row{ID: w.rid, Destination: "orchestrator", Kind: "instance.exited", Body: []byte(`{}`)}, time.Now())
+			})
+		}, actors: []actor{w.dispatchesNow(0), w.dispatchesNow(1)}, check: func(ctx context.Context, w *shared) error {
+			if w.sent != 1 {
+				return fmt.Errorf("it was sent %d times", w.sent)
+			}
+			return w.want(ctx, w.fdb, 1, `SELECT COUNT(*) FROM outbox WHERE id = $1 AND state = 'SENT'`, w.rid)
+		}},
 		{name: "fleet: the first level twice", traps: "T8 T49", fleet: true, setup: fresh,
 			actors: []actor{w.level("level", 0, mine, 1, holdfast.DesiredRunning), w.level("again", 1, mine, 1, holdfast.DesiredRunning)}, check: placedOnce},
 		{name: "fleet: delete against a late create", traps: "T39", fleet: true, setup: fresh,
@@ -315,6 +340,57 @@ func statementRaces(w *shared) []statementRace {
 
 func (w *shared) carryOnNow(replica int) actor {
 	return w.sweepMine(orchestrator.SweepOperations, replica)
+}
+
+// oneOfTwo: one was taken, the other refused for the quota.
+func (w *shared) oneOfTwo() error {
+	refused := 0
+	for _, a := range w.told {
+		if holdfast.CodeOf(a.err) == holdfast.ResourceExhausted {
+			refused++
+		} else if a.err != nil {
+			return a.err
+		}
+	}
+	if refused != 1 {
+		return fmt.Errorf("%d were refused", refused)
+	}
+	return nil
+}
+
+// createsIn creates in this order's project.
+func (w *shared) createsIn(replica int, id string) actor {
+	return actor{"create " + id, func(ctx context.Context, _ *world) (holdfast.Sandbox, error) {
+		caller := holdfast.Caller{Project: w.project, Name: "alice"}
+		_, err := w.orch[replica].CreateSandbox(ctx, caller, holdfast.CreateSandbox{RequestID: id, Environment: "base"})
+		return holdfast.Sandbox{}, err
+	}}
+}
+
+// dispatchesNow is one look of a replica's dispatcher, its claim held statement by statement.
+func (w *shared) dispatchesNow(replica int) actor {
+	return plain(fmt.Sprintf("dispatcher %d", replica), func(ctx context.Context, _ *world) error {
+		db := w.stmts.wrap(w.fdb)
+		d, err := outbox.New(outbox.Config{
+			Update: func(ctx context.Context, fn func(outbox.Tx) error) error {
+				return db.Update(ctx, func(tx store.Tx) error { return fn(tx) })
+			},
+			View: func(ctx context.Context, fn func(outbox.Tx) error) error {
+				return db.View(ctx, func(tx store.Tx) error { return fn(tx) })
+			},
+			Send: func(context.Context, outbox.Row) error {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.sent++
+				return nil
+			},
+			Holder: fmt.Sprintf("dispatcher/%d/%d", replica, w.n), Log: slog.New(slog.DiscardHandler),
+		})
+		if err == nil {
+			_, err = d.RunOnce(ctx)
+		}
+		return err
+	})
 }
 
 // sweepMine runs what a sweep does about this order's sandbox alone.

@@ -82,6 +82,13 @@ func pairs() []scenario {
 		{name: "a late create against delete", traps: "T38 T39", setup: abandoned, actors: race(late(0), deletes(1)), check: ends(holdfast.SandboxDeleted)},
 		{name: "a late suspend against resume", traps: "T36", setup: isHalf(isReady, suspend), actors: race(late(0), resumes(1)), check: ends(holdfast.SandboxReady)},
 		{name: "a late delete against delete", traps: "T39", setup: isHalf(isReady, remove), actors: race(late(0), deletes(1)), check: ends(holdfast.SandboxDeleted)},
+		// Keys, quotas, the outbox.
+		{name: "purge against a repeated create", traps: "T3 T5 T20", setup: longDeleted, actors: race(purges(0), creates(1)), check: noneLives},
+		{name: "purge against a repeated delete", traps: "T5", setup: longDeleted, actors: race(purges(0), deletes(1)), check: noneLives},
+		{name: "purge twice", traps: "T28", setup: longDeleted, actors: race(purges(0), purges(1)), check: noneLives},
+		{name: "the quota's last sandbox", traps: "T53", setup: roomForOne, actors: race(createsNamed(0, "one"), createsNamed(1, "another")), check: oneOf("create one", "create another")},
+		{name: "a delete gives the quota's room back to a create", traps: "T53", setup: fullQuota, actors: race(deletes(0), createsNamed(1, "another"))},
+		{name: "two dispatchers", traps: "T19 T24", deep: true, setup: hasMail, actors: race(dispatches(0), dispatches(1)), check: sentOnce},
 		{name: "extend twice", setup: isReady, actors: race(extends(0), extends(1)), check: ends(holdfast.SandboxReady)},
 	}
 }

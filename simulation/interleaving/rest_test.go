@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -131,6 +132,9 @@ func (w *world) checkAnswers() error {
 	if err != nil && holdfast.CodeOf(err) != holdfast.NotFound {
 		return err
 	}
+	if err != nil {
+		now.State = holdfast.SandboxDeleted // and purged
+	}
 	deleted := false
 	for who, a := range w.answers {
 		switch code := holdfast.CodeOf(a.err); code {
@@ -139,7 +143,11 @@ func (w *world) checkAnswers() error {
 				errs = append(errs, fmt.Errorf("%s answered with another sandbox", who))
 			}
 			deleted = deleted || a.sandbox.State == holdfast.SandboxDeleted
-		case holdfast.Aborted, holdfast.FailedPrecondition, holdfast.Unavailable, holdfast.DeadlineExceeded:
+		case holdfast.Aborted, holdfast.FailedPrecondition, holdfast.Unavailable, holdfast.DeadlineExceeded, holdfast.ResourceExhausted:
+		case holdfast.NotFound:
+			if err == nil || !strings.HasPrefix(who, "delete") {
+				errs = append(errs, fmt.Errorf("%s was answered %w", who, a.err))
+			}
 		default:
 			errs = append(errs, fmt.Errorf("%s was answered %s: %w", who, code, a.err))
 		}
