@@ -46,6 +46,7 @@ type instancePlan struct {
 	adopt    []holdfast.Observation // that a restored database has lost
 	confirm  []row                  // recorded as there, not on the list: the host is to be asked about each
 	destroy  []doomed               // on the host, and not wanted for longer than the grace period
+	tidy     []doomed               // output of incarnations that ended and were followed by another: certain, and nothing that runs
 	total    int                    // instances on the host, for the guard
 	unwanted sightings
 }
@@ -77,6 +78,10 @@ func planInstances(c comparison) instancePlan {
 			continue
 		}
 		if unwanted(r, found, o, c.host) {
+			if o.State == holdfast.InstanceExited && o.Incarnation < r.incarnation {
+				p.tidy = append(p.tidy, doom(o, r))
+				continue
+			}
 			p.sight(c, o, r)
 			continue
 		}
@@ -103,8 +108,14 @@ func (p *instancePlan) sight(c comparison, o holdfast.Observation, r row) {
 	}
 	p.unwanted[ref] = since
 	if c.now.Sub(since) >= c.grace {
-		p.destroy = append(p.destroy, doomed{ref: ref, generation: max(r.generation, o.Generation+1), desired: holdfast.DesiredAbsent})
+		p.destroy = append(p.destroy, doom(o, r))
 	}
+}
+
+// doom is the level by which nothing is left of what a host has.
+func doom(o holdfast.Observation, r row) doomed {
+	return doomed{ref: holdfast.InstanceRef{Instance: o.Instance, Incarnation: o.Incarnation},
+		generation: max(r.generation, o.Generation+1), desired: holdfast.DesiredAbsent}
 }
 
 // unwanted reports whether what a host has is not what the fleet wants there.

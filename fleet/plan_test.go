@@ -32,7 +32,7 @@ func TestC4_PlanInstances(t *testing.T) {
 		there                  *holdfast.Observation
 		seen                   sightings
 		news, confirm, destroy bool
-		waiting                bool
+		waiting, tidy          bool
 	}{
 		{name: "as recorded", before: rec(1, running, "ho-1"), after: rec(1, running, "ho-1"), there: has(1, running)},
 		{name: "exited unheard", before: rec(1, running, "ho-1"), after: rec(1, running, "ho-1"), there: has(1, exited), news: true},
@@ -51,6 +51,9 @@ func TestC4_PlanInstances(t *testing.T) {
 		{name: "a tombstone of the host's", there: has(1, absent), seen: old},
 		{name: "tombstoned, and there", after: rec(1, absent, "ho-1"), there: has(1, running), seen: old, waiting: true, destroy: true},
 		{name: "T38 superseded, and there", after: rec(2, running, "ho-2"), there: has(1, running), seen: old, waiting: true, destroy: true},
+		{name: "superseded, and only its output is there", after: rec(2, running, "ho-2"), there: has(1, exited), tidy: true},
+		{name: "superseded and deleted, and only its output is there", after: rec(2, absent, ""), there: has(1, exited), tidy: true},
+		{name: "being made anew elsewhere, and its output is there", after: rec(2, holdfast.InstancePlaced, "ho-2"), there: has(1, exited)},
 		{name: "T49 placed elsewhere", after: rec(1, running, "ho-2"), there: has(1, running), seen: old, waiting: true, destroy: true},
 		{name: "T26 being placed elsewhere", after: rec(2, holdfast.InstancePlaced, "ho-2"), there: has(1, running), seen: old},
 		{name: "T52 newer than the database", before: rec(1, running, "ho-1"), after: rec(1, running, "ho-1"), there: has(2, running), seen: old},
@@ -72,6 +75,9 @@ func TestC4_PlanInstances(t *testing.T) {
 			p := planInstances(c)
 			if (len(p.news) > 0) != tc.news || (len(p.confirm) > 0) != tc.confirm || (len(p.destroy) > 0) != tc.destroy || (len(p.unwanted) > 0) != tc.waiting {
 				t.Errorf("news %v confirm %d destroy %v waiting %v", p.news, len(p.confirm), p.destroy, slices.Collect(maps.Keys(p.unwanted)))
+			}
+			if (len(p.tidy) > 0) != tc.tidy || tc.tidy && p.tidy[0] != (doomed{ref: holdfast.InstanceRef{Instance: "in-1", Incarnation: 1}, generation: 5, desired: holdfast.DesiredAbsent}) {
+				t.Errorf("tidied up: %+v", p.tidy)
 			}
 			if len(p.destroy) > 0 && p.destroy[0].generation < 4 {
 				t.Errorf("destroyed with generation %d, which the host would refuse", p.destroy[0].generation)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -60,9 +61,28 @@ func (s *Service) compare(ctx context.Context, h hostRow) error {
 	if err != nil {
 		return err
 	}
+	unreadable := c.leaveOutUnreadable()
 	plan := planInstances(c)
 	s.sighted(h.ID, plan.unwanted)
-	return s.carryOut(ctx, h, c, plan, lefts)
+	return errors.Join(unreadable, s.carryOut(ctx, h, c, plan, lefts))
+}
+
+// leaveOutUnreadable takes instances whose rows cannot be read out of a comparison:
+// they are known, nothing is decided on them, and they hide no other (trap T19).
+func (c *comparison) leaveOutUnreadable() error {
+	var errs []error
+	for _, rows := range []map[holdfast.InstanceID]row{c.before, c.after} {
+		for id, r := range rows {
+			if r.unreadable == nil {
+				continue
+			}
+			errs = append(errs, r.unreadable)
+			delete(c.before, id)
+			delete(c.after, id)
+			c.observed = slices.DeleteFunc(c.observed, func(o holdfast.Observation) bool { return o.Instance == id })
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // carryOut does what was planned; one failure stops nothing else.
@@ -86,6 +106,9 @@ func (s *Service) carryOut(ctx context.Context, h hostRow, c comparison, p insta
 	}
 	for _, l := range lefts {
 		note(s.clearLeftover(ctx, l))
+	}
+	for _, d := range p.tidy {
+		note(s.destroy(ctx, h, d))
 	}
 	if err := reconcile.Guard(p.total, len(p.destroy)); err != nil {
 		s.log.LogAttrs(ctx, slog.LevelError, "orphans not destroyed", slog.String("host", string(h.ID)), slog.Any("error", err))
@@ -158,12 +181,12 @@ func addNamed(ctx context.Context, tx store.Tx, rows map[holdfast.InstanceID]row
 		if _, ok := rows[o.Instance]; ok {
 			continue
 		}
-		r, found, err := getInstance(ctx, tx, o.Instance, "")
+		its, err := queryInstances(ctx, tx, `WHERE id = $1`, string(o.Instance))
 		if err != nil {
 			return err
 		}
-		if found {
-			rows[o.Instance] = r
+		for _, r := range its {
+			rows[r.id] = r
 		}
 	}
 	return nil
