@@ -18,7 +18,7 @@ import (
 // The goal of a whole proof, and how many blows a round has there.
 const (
 	goal  = 1000
-	whole = 60
+	whole = 100
 	// enough failed rounds show what is to be shown.
 	enough = 3
 )

@@ -63,7 +63,7 @@ func plan(seed uint64, n int, from menu) []strike {
 	below := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
 	strikes := make([]strike, n)
 	for i := range strikes {
-		s := strike{after: below(700 * time.Millisecond), victim: random.IntN(1 << 20), stop: random.IntN(8) == 0}
+		s := strike{after: below(700 * time.Millisecond), victim: random.IntN(1 << 20), stop: random.IntN(5) == 0}
 		if s.at = from.draw(random.IntN(20)); random.IntN(3) == 0 {
 			s.down = below(600 * time.Millisecond)
 		}
