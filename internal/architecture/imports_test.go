@@ -77,7 +77,7 @@ var table = map[string]row{
 	"simulation":            {ours: "*", modules: "*", why: "the whole system under virtual time, wired as internal/server does"},
 	"simulation/step":       {ours: ". runtime store", why: "decorates what parties are given: interfaces, never a party"},
 	"simulation/history":    {ours: ". rpc transport", modules: "github.com/anishathalye/porcupine", why: "clients of a real server, from outside; its tests start the server"},
-	"simulation/crashpoint": {ours: ". client simulation simulation/step", why: "runs of the simulated world in which parties die at every step"},
+	"simulation/crashpoint": {ours: ". client simulation simulation/step store store/lineage", why: "runs of the simulated world in which parties die at every step"},
 
 	"internal/server":         {ours: "*", modules: "*", why: "wires implementations together, for cmd and for tests"},
 	"internal/testenv":        {ours: "*", modules: "*", why: "runs the real programs for tests"},

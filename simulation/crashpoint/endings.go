@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/simulation"
+	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // endings are instances that end by themselves, and what reports them: the host's
@@ -92,6 +95,7 @@ func operators() []Scenario {
 	return []Scenario{
 		{Name: "drain", Config: two, Prepare: created(fresh), Act: duty(holdfast.HostDraining), Want: unlessUnheard(wantReplaced)},
 		{Name: "retire", Config: two, Prepare: created(), Act: duty(holdfast.HostRetired), Want: unlessUnheard(wantFailed(holdfast.ReasonInstanceLost))},
+		{Name: "recover", Prepare: created(), Act: recovers, Want: ends(holdfast.SandboxSuspended, holdfast.SandboxReady)},
 	}
 }
 
@@ -112,6 +116,33 @@ func duty(d holdfast.HostDuty) func(context.Context, *Case) {
 		})
 		pass(context.WithoutCancel(ctx), timing().Sweep) // what is on the host leaves it with a sweep
 	}
+}
+
+// recovers says to both databases that they were restored, as holdfast recover does
+// while nobody uses them, and then suspends the sandbox: the hosts have to follow
+// the new epoch first (trap T52).
+func recovers(ctx context.Context, c *Case) {
+	always := context.WithoutCancel(ctx)
+	parties := []*simulation.Party{c.Orchestrators[0], c.Fleets[0]}
+	for _, p := range parties {
+		p.Stop()
+	}
+	for _, db := range []store.DB{c.OrchestratorDB(), c.FleetDB()} {
+		err := db.Update(always, func(tx store.Tx) error {
+			_, err := lineage.Recover(always, tx, time.Now(), time.Now().Unix())
+			return err
+		})
+		if err != nil {
+			c.Err = err
+			return
+		}
+	}
+	for _, p := range parties {
+		if err := p.Start(always); err != nil {
+			c.Trace.Note(p.Name, "does not come back: %v", err)
+		}
+	}
+	mutates(func(c *Case) mutation { return c.Client.SuspendSandbox })(ctx, c)
 }
 
 // unlessUnheard wants what an operator asked for, or nothing where the operator was
