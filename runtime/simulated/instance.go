@@ -61,9 +61,12 @@ func (i *instance) run(ctx context.Context, newGuest NewGuest) error {
 		return err
 	}
 	served := make(chan error, 1)
-	go func() { served <- g.Serve(i.socket) }()
+	i.socket.onCall(func() { served <- g.Serve(i.socket) })
 	err = g.Run(ctx)
 	i.socket.shut()
+	if i.socket.idle() != nil { // nobody called, and nobody can any more
+		served <- nil
+	}
 	err = errors.Join(err, g.Close())
 	return errors.Join(err, <-served)
 }

@@ -19,12 +19,43 @@ type listener struct {
 	conns   chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
+
+	mu    sync.Mutex
+	asked bool   // somebody has called
+	serve func() // begins to accept, with the first call; nil once it has
 }
 
 var _ net.Listener = (*listener)(nil)
 
 func newListener(address addr) *listener {
 	return &listener{address: address, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// onCall begins to accept with the first call: most simulated guests get none, and
+// a server that waits costs a goroutine.
+func (l *listener) onCall(serve func()) {
+	l.mu.Lock()
+	l.serve = serve
+	asked := l.asked
+	l.mu.Unlock()
+	if asked {
+		l.call()
+	}
+}
+
+func (l *listener) call() {
+	if serve := l.idle(); serve != nil {
+		go serve()
+	}
+}
+
+// idle is what nobody has begun yet, and nobody will.
+func (l *listener) idle() func() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	serve := l.serve
+	l.asked, l.serve = true, nil
+	return serve
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -62,6 +93,7 @@ func (l *listener) dialFrom(ctx context.Context, from addr, g *gate) (net.Conn, 
 func (l *listener) hand(ctx context.Context, near, far net.Conn, guests *conn) (net.Conn, error) {
 	err := error(&net.OpError{Op: "dial", Net: "simulated", Addr: l.address, Err: net.ErrClosed})
 	if guests.gate.keep(guests) {
+		l.call()
 		select {
 		case l.conns <- far:
 			return near, nil
