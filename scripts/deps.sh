@@ -8,7 +8,7 @@ case "${1:-}" in
 build) want="" ;;
 demo) want="runc busybox-static nftables iproute2" ;;
 cluster | bench) want="runc busybox-static nftables iproute2 postgresql" ;;
-test) want="runc busybox-static nftables iproute2 mmdebstrap gcc libc6-dev curl postgresql" ;;
+test) want="runc busybox-static nftables iproute2 mmdebstrap gcc libc6-dev curl postgresql e2fsprogs" ;;
 *) echo "usage: $0 build|demo|cluster|bench|test" >&2; exit 2 ;;
 esac
 
