@@ -11,6 +11,7 @@ import (
 	"github.com/holdfast-dev/holdfast/delivery/outbox"
 	"github.com/holdfast-dev/holdfast/orchestrator"
 	"github.com/holdfast-dev/holdfast/store"
+	"github.com/holdfast-dev/holdfast/store/lineage"
 )
 
 // What races of keys, quotas and the outbox are made of.
@@ -43,6 +44,29 @@ func noneLives(w *world) error {
 		err = fmt.Errorf("%d request ids are kept", n)
 	}
 	return errors.Join(append(errs, err)...)
+}
+
+// isRecovered is a SUSPENDED sandbox whose database was restored from a backup of
+// when it was READY, and recovered since.
+func isRecovered(ctx context.Context, w *world) error {
+	if err := isSuspended(ctx, w); err != nil {
+		return err
+	}
+	err := w.odb.Update(ctx, func(tx store.Tx) error {
+		_, err := tx.ExecContext(ctx, `UPDATE sandbox SET state = 'READY', generation = 1, retained = FALSE`)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, `DELETE FROM operation WHERE kind = 'SUSPEND'`)
+		}
+		if err == nil {
+			_, err = lineage.Recover(ctx, tx, time.Now(), 1)
+		}
+		return err
+	})
+	pass(time.Minute)
+	for replica := range w.orch { // each learns of it with its next sweep
+		err = errors.Join(err, w.sweep(ctx, replica, orchestrator.SweepOperations))
+	}
+	return err
 }
 
 // roomForOne is a project that may have one sandbox.

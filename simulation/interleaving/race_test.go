@@ -89,6 +89,9 @@ func pairs() []scenario {
 		{name: "the quota's last sandbox", traps: "T53", setup: roomForOne, actors: race(createsNamed(0, "one"), createsNamed(1, "another")), check: oneOf("create one", "create another")},
 		{name: "a delete gives the quota's room back to a create", traps: "T53", setup: fullQuota, actors: race(deletes(0), createsNamed(1, "another"))},
 		{name: "two dispatchers", traps: "T19 T24", deep: true, setup: hasMail, actors: race(dispatches(0), dispatches(1)), check: sentOnce},
+		{name: "a recovered database catches up, against suspend", traps: "T52", setup: isRecovered, wide: true, actors: race(compares(0), suspends(1))},
+		{name: "a recovered database catches up, against delete", traps: "T52", setup: isRecovered, wide: true, actors: race(compares(0), deletes(1)), check: deletedIf("delete 1")},
+		{name: "a recovered database catches up twice", traps: "T28 T52", setup: isRecovered, wide: true, actors: race(compares(0), compares(1)), check: ends(holdfast.SandboxReady)},
 		{name: "extend twice", setup: isReady, actors: race(extends(0), extends(1)), check: ends(holdfast.SandboxReady)},
 	}
 }
@@ -187,7 +190,7 @@ func scenarios() []scenario {
 		all = append(all, sc)
 	}
 	for _, sc := range pairs() {
-		sc.name, sc.deep = "all steps: "+sc.name, true
+		sc.name, sc.deep, sc.long = "all steps: "+sc.name, true, sc.wide
 		all = append(all, sc)
 	}
 	for _, sc := range triples() {

@@ -24,6 +24,7 @@ type scenario struct {
 	actors  []actor
 	check   func(w *world) error // beyond what always holds; nil: nothing
 	long    bool                 // make prove only
+	wide    bool                 // with all steps apart it is long
 }
 
 // actor is one side of a race.
