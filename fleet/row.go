@@ -48,6 +48,8 @@ type row struct {
 	hostDuty   holdfast.HostDuty
 	hostGone   bool // given up: by time, or by its retirement
 	hostLife   string
+
+	unreadable error // what is wrong with a JSON column: nothing is decided on such a row
 }
 
 // final reports whether nothing can follow but ABSENT.
@@ -140,7 +142,7 @@ func scanInstance(scan func(...any) error) (row, error) {
 	}
 	err = errors.Join(decode(spec, &r.spec), decode(failure, &r.failure), decode(ports, &r.ports))
 	if err != nil {
-		return row{}, fmt.Errorf("instance %s: %w", r.id, err)
+		r.unreadable = fmt.Errorf("instance %s: %w", r.id, err)
 	}
 	return r, nil
 }
@@ -191,9 +193,13 @@ func getInstance(ctx context.Context, tx store.Tx, id holdfast.InstanceID, lock 
 	if err != nil {
 		return row{}, false, fmt.Errorf("read instance %s: %w", id, err)
 	}
+	if r.unreadable != nil {
+		return row{}, false, fmt.Errorf("read instance: %w", r.unreadable)
+	}
 	return r, true, nil
 }
 
+// queryInstances are those that a condition names, the unreadable ones too.
 func queryInstances(ctx context.Context, tx store.Tx, where string, args ...any) (out []row, err error) {
 	rows, err := tx.QueryContext(ctx, selectInstance+where, args...)
 	if err != nil {

@@ -49,7 +49,8 @@ func scan(row interface{ Scan(...any) error }) (Operation, error) {
 	if failure != "" {
 		o.LastError = new(Failure)
 		if err := json.Unmarshal([]byte(failure), o.LastError); err != nil {
-			return Operation{}, fmt.Errorf("operation %s: last error unreadable: %w", o.ID, err)
+			// It is for people: one that cannot be read is in no operation's way.
+			o.LastError = &Failure{Message: "the last error cannot be read: " + err.Error()}
 		}
 	}
 	return o, nil

@@ -24,6 +24,9 @@ type row struct {
 	Retained     bool  // ExpiresAt ends a retention, by deletion, and not a lifetime
 	Version      int64 // under which watchers see it as it is; 0: not numbered yet
 	Shard        int64 // of the project's quotas, in which it is counted; 0 when it is not
+	// Unreadable is what is wrong with a column: the row is shown, so that it hides no
+	// other, and nothing is decided on it (trap T19).
+	Unreadable error
 }
 
 func (r row) resource() operation.Resource {
@@ -60,7 +63,7 @@ func scanRow(scan func(...any) error) (row, error) {
 			continue
 		}
 		if err := json.Unmarshal([]byte(column.text), column.into); err != nil {
-			return row{}, fmt.Errorf("sandbox %s: %w", r.ID, err)
+			r.Unreadable = errors.Join(r.Unreadable, fmt.Errorf("sandbox %s: %w", r.ID, err))
 		}
 	}
 	r.Resources, r.Egress, r.Env = r.Spec.Resources, r.Spec.Egress, r.Spec.Env
@@ -93,9 +96,13 @@ func oneRow(ctx context.Context, tx store.Tx, where string, args ...any) (row, b
 	if err != nil {
 		return row{}, false, fmt.Errorf("read sandbox: %w", err)
 	}
+	if r.Unreadable != nil {
+		return row{}, false, fmt.Errorf("read sandbox: %w", r.Unreadable)
+	}
 	return r, true, nil
 }
 
+// rows are those that a condition names, the unreadable ones too.
 func rows(ctx context.Context, tx store.Tx, where string, args ...any) (list []row, err error) {
 	rs, err := tx.QueryContext(ctx, `SELECT `+rowColumns+` FROM sandbox `+where, args...)
 	if err != nil {

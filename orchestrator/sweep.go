@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -156,10 +157,10 @@ func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]
 		return nil, "", err
 	}
 	at := *s.lineage.Load()
-	plan := planInstances(recorded, page.Instances, at, now)
 	s.missing.seen(page.Instances)
+	recorded, observed, items := leaveOutUnreadable(recorded, page.Instances)
+	plan := planInstances(recorded, observed, at, now)
 	s.tell(plan)
-	var items []reconcile.Item
 	for _, seen := range plan.behind {
 		items = append(items, reconcile.Item{Key: string(seen.Instance), Act: func(ctx context.Context) error { return s.catchUp(ctx, seen) }})
 	}
@@ -179,6 +180,26 @@ func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]
 	return items, page.Next, nil
 }
 
+// leaveOutUnreadable takes sandboxes whose rows cannot be read out of a comparison,
+// and their instances too, which are known and no orphans: each is an item that says
+// what is wrong, and nothing is done about it (trap T19).
+func leaveOutUnreadable(recorded []row, observed []holdfast.Observation) ([]row, []holdfast.Observation, []reconcile.Item) {
+	var items []reconcile.Item
+	bad := map[holdfast.InstanceID]bool{}
+	for _, r := range recorded {
+		if r.Unreadable != nil {
+			bad[r.Instance] = true
+			items = append(items, reconcile.Item{Key: string(r.Instance), Act: func(context.Context) error { return r.Unreadable }})
+		}
+	}
+	if len(bad) == 0 {
+		return recorded, observed, nil
+	}
+	recorded = slices.DeleteFunc(recorded, func(r row) bool { return bad[r.Instance] })
+	observed = slices.DeleteFunc(slices.Clone(observed), func(o holdfast.Observation) bool { return bad[o.Instance] })
+	return recorded, observed, items
+}
+
 // addDeleted reads the tombstones of those instances of a page that are not
 // gone: they are few, and a deleted sandbox's instance is known, not an orphan.
 func (s *Service) addDeleted(ctx context.Context, tx store.Tx, page holdfast.InstancePage, recorded *[]row) error {
@@ -190,13 +211,11 @@ func (s *Service) addDeleted(ctx context.Context, tx store.Tx, page holdfast.Ins
 		if known[seen.Instance] || seen.State == holdfast.InstanceAbsent {
 			continue
 		}
-		r, found, err := oneRow(ctx, tx, `WHERE instance = $1`, string(seen.Instance))
+		its, err := rows(ctx, tx, `WHERE instance = $1`, string(seen.Instance))
 		if err != nil {
 			return err
 		}
-		if found {
-			*recorded = append(*recorded, r)
-		}
+		*recorded = append(*recorded, its...)
 	}
 	return nil
 }

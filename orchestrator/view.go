@@ -13,6 +13,9 @@ import (
 func (s *Service) show(r row, pending *operation.Operation) holdfast.Sandbox {
 	out := r.Sandbox
 	out.HostUnreachable = s.unreachable(r)
+	if r.Unreadable != nil && out.Failure == nil {
+		out.Failure = &holdfast.Failure{Reason: holdfast.ReasonBug, Message: "its record cannot be read: " + r.Unreadable.Error()}
+	}
 	if pending != nil && pending.State == operation.StatePending {
 		op := showOperation(*pending, s.databaseClock(), r.DeleteWanted)
 		out.Operation = &op
