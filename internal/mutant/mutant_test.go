@@ -201,7 +201,8 @@ func TestARunThatTestedNothingIsNoCatch(t *testing.T) {
 		"failed in part":   {output: "--- FAIL: TestA (0.1s)\n    --- FAIL: TestA/b (0.1s)\nFAIL\n", test: "TestA/b"},
 		"hung":             {output: "panic: test timed out after 4m0s\n\trunning tests:\n\t\tTestA (4m0s)\n", test: "TestA (it hung)"},
 		"with a seed":      {output: "--- FAIL: TestA (1s)\n    seed 17: two boots\n", test: "TestA", after: "seed 17"},
-		"after so many":    {output: "--- FAIL: TestA (1s)\n    seed 17 broke a rule after 23 seeds\n", test: "TestA", after: "23 seeds"},
+		"after so many":    {output: "--- FAIL: TestA (1s)\n    broke a rule after 23 schedules\n", test: "TestA", after: "23 schedules"},
+		"as it counted":    {output: "--- FAIL: TestA (1s)\n    prove.go:70: rung 1: 23 distinct states, 1 violations \n", test: "TestA", after: "23 distinct states"},
 	} {
 		r, err := Result{Passed: tc.passed, Output: tc.output}.read(Notice{Package: "x"})
 		if (err != nil) != tc.fails || !tc.fails && (r.Test != tc.test || r.After != tc.after) {

@@ -22,3 +22,36 @@ func noticed(by ...Notice) []Notice { return by }
 
 // edit is the one change that most bugs are.
 func edit(before, after string) []Edit { return []Edit{{Old: before, New: after}} }
+
+// model explores the decisions of a party.
+func model(pkg, name string) Notice {
+	return Notice{Rung: Model, Package: pkg, Tests: []string{name}}
+}
+
+// sandboxModel, instanceModel and hostModel are those of the three parties.
+func sandboxModel() Notice {
+	return model("orchestrator", "TestProveModel_ASandboxKeepsTheRulesInEveryState")
+}
+
+func instanceModel() Notice {
+	return model("fleet", "TestProveModel_AnIncarnationIsPlacedOnceInEveryState")
+}
+
+func hostModel() Notice {
+	return model("hostagent", "TestProveModel_AnIncarnationBootsOnceAtItsHostInEveryState")
+}
+
+// schedules are those of a group commit.
+func schedules() Notice {
+	return Notice{Rung: Interleavings, Package: "store/sqlite", Tests: []string{"TestProveGroups_EveryScheduleOfAGroupAnswersEachMemberTruly"}}
+}
+
+// races are every order of the steps of those that hazards.md names.
+func races() Notice {
+	return Notice{Rung: Interleavings, Package: "simulation/interleaving", Tests: []string{"TestProveInterleavings_EveryOrderOfEachRaceComesToTheSame"}}
+}
+
+// simulated is the whole system, seed by seed.
+func simulated() Notice {
+	return Notice{Rung: Simulation, Package: "simulation", Tests: []string{"TestProveSimulation"}}
+}

@@ -16,9 +16,15 @@ import (
 	"time"
 )
 
-// testTimeout ends a package's tests that hang with the bug in them, which is a
-// way to notice it.
-const testTimeout = 100 * time.Second
+// limit is how long a notice's tests may take. A package's own that hang with the
+// bug in them have noticed it; a rung's slice that is not through by then says
+// nothing.
+func (n Notice) limit() time.Duration {
+	if n.Rung == Tests {
+		return 100 * time.Second
+	}
+	return 10 * time.Minute
+}
 
 // killDelay is how long a cancelled `go test` has to end its own children.
 const killDelay = 5 * time.Second
@@ -97,7 +103,7 @@ func (t Tree) writeOverlay(dir, file string, changed []byte) (string, error) {
 // test runs the tests of a notice. The overlay goes by the environment, so that a
 // test which builds programs builds them with the bug too.
 func (t Tree) test(ctx context.Context, n Notice, overlay string) (Result, error) {
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-timeout="+testTimeout.String(), "-run", n.Pattern(), "./"+n.Package)
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-vet=off", "-timeout="+n.limit().String(), "-run", n.Pattern(), "./"+n.Package)
 	cmd.Dir = t.Root
 	cmd.Env = t.environment(overlay)
 	// It has a group of its own, which ends with it, whatever the tests started in that group.
@@ -132,11 +138,27 @@ func (t Tree) environment(overlay string) []string {
 }
 
 var (
+	// A test that failed, and what it has to say of how long that took.
 	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 	running = regexp.MustCompile(`(?m)^\s*running tests:\n\s+(\S+)`)
 	after   = regexp.MustCompile(`(?i)\b(?:after|in) (\d+ (?:distinct )?(?:seeds?|schedules?|states?|runs?|histories|crash points?|kills?))\b`)
+	counted = regexp.MustCompile(`\brung [1-6]: (\d+ [^,\n]+)`)
 	seed    = regexp.MustCompile(`(?i)\bseed[ =:]+(\d+)`)
 )
+
+// effort is how much a rung had tried when it failed, as it says itself: seeds are
+// numbered from the first on.
+func effort(output string) string {
+	if said := seed.FindStringSubmatch(output); said != nil {
+		return "seed " + said[1]
+	}
+	for _, form := range []*regexp.Regexp{after, counted} {
+		if said := form.FindStringSubmatch(output); said != nil {
+			return said[1]
+		}
+	}
+	return ""
+}
 
 // read tells a bug that was noticed from a run that says nothing.
 func (r Result) read(n Notice) (Result, error) {
@@ -154,15 +176,11 @@ func (r Result) read(n Notice) (Result, error) {
 		if len(all) > 1 && strings.HasPrefix(all[1][1], r.Test+"/") {
 			r.Test = all[1][1] // its part says more
 		}
-	} else if hung := running.FindStringSubmatch(r.Output); hung != nil {
+	} else if hung := running.FindStringSubmatch(r.Output); hung != nil && n.Rung == Tests {
 		r.Test = hung[1] + " (it hung)"
 	} else {
 		return r, fmt.Errorf("%w: %s failed, but none of its tests\n%s", errNothing, n.Package, r.Output)
 	}
-	if said := after.FindStringSubmatch(r.Output); said != nil {
-		r.After = said[1]
-	} else if said := seed.FindStringSubmatch(r.Output); said != nil {
-		r.After = "seed " + said[1]
-	}
+	r.After = effort(r.Output)
 	return r, nil
 }

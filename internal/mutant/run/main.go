@@ -97,6 +97,9 @@ func names(chosen []mutant.Mutant) []string {
 	for _, m := range chosen {
 		for _, n := range m.Noticed {
 			for _, t := range n.Tests {
+				if n.Rung != mutant.Tests {
+					continue
+				}
 				all = append(all, n.Package+"."+t)
 			}
 		}
@@ -105,11 +108,15 @@ func names(chosen []mutant.Mutant) []string {
 	return slices.Compact(all)
 }
 
-// sound runs all of those tests without a bug, a package at a time.
+// sound runs all of those tests without a bug, a package at a time. Other rungs than
+// the packages' own tests take long: they are held to it once one has caught a bug.
 func sound(ctx context.Context, tree mutant.Tree, chosen []mutant.Mutant, o options) error {
 	var batches []mutant.Notice
 	for _, m := range chosen {
 		for _, n := range m.Noticed {
+			if n.Rung != mutant.Tests {
+				continue
+			}
 			i := slices.IndexFunc(batches, func(b mutant.Notice) bool { return b.Package == n.Package })
 			if i < 0 {
 				batches = append(batches, mutant.Notice{Rung: n.Rung, Package: n.Package, Tests: slices.Clone(n.Tests)})
@@ -120,11 +127,7 @@ func sound(ctx context.Context, tree mutant.Tree, chosen []mutant.Mutant, o opti
 	}
 	failures := make([]error, len(batches))
 	each(len(batches), o.parallel, func(i int) {
-		r, err := tree.Check(ctx, batches[i])
-		if err == nil && !r.Passed {
-			err = fmt.Errorf("%s.%s fails without any bug:\n%s", batches[i].Package, r.Test, r.Output)
-		}
-		failures[i] = err
+		failures[i] = clean(ctx, tree, batches[i])
 	})
 	return errors.Join(failures...)
 }
@@ -165,6 +168,9 @@ func seed(ctx context.Context, tree mutant.Tree, m mutant.Mutant, o options) []l
 	for _, n := range m.Noticed {
 		l := line{mutant: m, rung: n.Rung}
 		l.result, l.err = tree.Try(ctx, m, n)
+		if l.caught() && n.Rung != mutant.Tests {
+			l.err = clean(ctx, tree, n)
+		}
 		lines = append(lines, l)
 		said := "missed"
 		if l.caught() {
@@ -174,11 +180,20 @@ func seed(ctx context.Context, tree mutant.Tree, m mutant.Mutant, o options) []l
 		if o.verbose || l.err != nil {
 			fmt.Fprintf(os.Stderr, "%s\n%v\n", l.result.Output, l.err)
 		}
-		if l.err != nil || l.caught() && !o.every {
+		if l.caught() && !o.every || l.err != nil && n.Rung == mutant.Tests {
 			break
 		}
 	}
 	return lines
+}
+
+// clean fails unless the notice's tests pass without a bug.
+func clean(ctx context.Context, tree mutant.Tree, n mutant.Notice) error {
+	r, err := tree.Check(ctx, n)
+	if err == nil && !r.Passed {
+		err = fmt.Errorf("%s.%s fails without any bug:\n%s", n.Package, r.Test, r.Output)
+	}
+	return err
 }
 
 // report prints the table. A bug that no rung caught is the error.
