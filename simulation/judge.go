@@ -23,6 +23,7 @@ func (r *runner) check(ctx context.Context) []string {
 			c.told(o)
 		}
 	}
+	c.inputs(r.outcomes)
 	c.processes(r.outcomes)
 	c.ordered(r.outcomes)
 	c.watched(r)
@@ -60,6 +61,21 @@ func (c *checking) told(o Outcome) {
 		if c.requests[key] != s.id {
 			c.breaks("request %s was answered with %s and has %s", key, s.id, c.requests[key])
 		}
+	}
+}
+
+// inputs: a request id that was used is refused with another input (contract: A3).
+func (c *checking) inputs(outcomes []Outcome) {
+	accepted := map[string]Verb{}
+	for _, o := range outcomes {
+		if o.Err != nil || o.Op.Verb != Create && o.Op.Verb != CreateOther {
+			continue
+		}
+		key := slotKey(o.Project, o.Op.Slot)
+		if known, twice := accepted[key]; twice && known != o.Op.Verb {
+			c.breaks("request %s was accepted with two inputs", key)
+		}
+		accepted[key] = o.Op.Verb
 	}
 }
 
