@@ -31,6 +31,9 @@ const envSeed = "HOLDFAST_KILL_SEED"
 // left behind, whatever is killed or stopped.
 // contract: A1, A3, A6, A14, A15, C2, C6
 func TestProve5_KillsLoseNothingRepeatNothingAndLeaveNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("real programs are killed for a minute")
+	}
 	testenv.RequireRoot(t)
 	testenv.RequirePostgres(t)
 	budget, all := prove.Budget(t)
