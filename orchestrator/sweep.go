@@ -131,6 +131,20 @@ func lastError(op operation.Operation) string {
 	return op.LastError.Message
 }
 
+// recordedPage bounds the sandboxes that one page compares: a fleet that has lost its
+// instances answers with one page for all of them.
+const recordedPage = 1000
+
+// upTo is the part of a page of the fleet's up to an instance, where it goes on.
+func upTo(page holdfast.InstancePage, last holdfast.InstanceID) holdfast.InstancePage {
+	end := slices.IndexFunc(page.Instances, func(o holdfast.Observation) bool { return o.Instance > last })
+	if end >= 0 {
+		page.Instances = page.Instances[:end]
+	}
+	page.Next = string(last)
+	return page
+}
+
 // instancePage compares one page of the fleet's instances with the sandboxes of
 // the same stretch of ids, both ways (contract: C4). The fleet is read first and
 // the database second, so that nothing recorded meanwhile is taken for unwanted.
@@ -148,8 +162,11 @@ func (s *Service) instancePage(ctx context.Context, after string, limit int) ([]
 			where, args = where+` AND instance <= $2`, append(args, page.Next)
 		}
 		var err error
-		if recorded, err = rows(ctx, tx, where+` ORDER BY instance`, args...); err != nil {
+		if recorded, err = rows(ctx, tx, where+fmt.Sprintf(` ORDER BY instance LIMIT %d`, recordedPage), args...); err != nil {
 			return err
+		}
+		if len(recorded) == recordedPage {
+			page = upTo(page, recorded[recordedPage-1].Instance)
 		}
 		return s.addDeleted(ctx, tx, page, &recorded)
 	})

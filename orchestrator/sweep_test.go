@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -178,5 +179,22 @@ func TestT28_TwoOverlappingSweepsDoNoMoreThanOne(t *testing.T) {
 	}
 	if n := len(h.fleet.levels()) - before; n != 1 || h.get(sb.ID).State != holdfast.SandboxReady {
 		t.Fatalf("%d levels issued", n)
+	}
+}
+
+// traps T29, T52: a fleet that has lost nearly all of its instances is compared in
+// pages too, and not one sandbox is failed for it.
+func TestT29_SandboxesThatTheFleetLacksAreComparedInPages(t *testing.T) {
+	h := newHarness(t)
+	const many = 2*recordedPage + 50
+	h.backlog(0, many)
+	kept := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+recordedPage+5))
+	h.fleet.set(kept, holdfast.InstanceRunning)
+	report := h.run(SweepInstances)
+	if n := h.count(`SELECT COUNT(*) FROM sandbox WHERE state = 'READY'`); n != many || report.Pages != 3 {
+		t.Errorf("%d are READY after %d pages, want %d after 3: %v", n, report.Pages, many, report.Err())
+	}
+	for _, l := range h.fleet.levels() {
+		t.Errorf("ordered %+v", l)
 	}
 }
