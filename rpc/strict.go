@@ -61,9 +61,7 @@ func protoMessage(value any) (proto.Message, error) {
 // error has (contract: A8). Those of gRPC keep to their code and message.
 func explained(logger *slog.Logger, write *connect.ErrorWriter, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		content, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		unary := err == nil && (content == "application/json" || content == "application/proto")
-		if !unary && r.Method != http.MethodGet {
+		if !isUnary(r.Header.Get("Content-Type")) && r.Method != http.MethodGet {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -76,6 +74,15 @@ func explained(logger *slog.Logger, write *connect.ErrorWriter, next http.Handle
 			logger.DebugContext(r.Context(), "refusal not delivered", "error", err)
 		}
 	})
+}
+
+// isUnary reports whether a request of that type is one message of Connect's.
+func isUnary(contentType string) bool {
+	if contentType == "application/proto" || contentType == "application/json" { // as clients write them
+		return true
+	}
+	content, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (content == "application/json" || content == "application/proto")
 }
 
 // refusal holds back an answer that is an error of Connect's.
