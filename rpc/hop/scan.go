@@ -40,10 +40,12 @@ func (w *writer) number(key string, n int64) {
 }
 
 func (w *writer) instant(key string, t time.Time) {
+	var err error
 	w.raw(key)
-	out, err := t.AppendText(append(w.out, '"'))
-	w.ok = w.ok && err == nil // a year that RFC 3339 has not
-	w.out = append(out, '"')
+	w.raw(`"`)
+	w.out, err = t.AppendText(w.out)
+	w.ok = w.ok && err == nil // else a year that RFC 3339 has not
+	w.raw(`"`)
 }
 
 // reader reads what writer writes; ok turns false at anything else.
