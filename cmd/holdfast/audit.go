@@ -9,7 +9,8 @@ import (
 )
 
 func newAuditCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var in injected
+	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who notices what, by when, as each running party says itself",
 		Long: `Show, gathered from the registry of each running party (the orchestrator that answers, the fleet that it reaches, each
@@ -17,9 +18,18 @@ host): what happens on each hop when a message comes twice, late or never; who n
 and when each of the sweeps that do so last ran, and what it did.
 
 Exits 1 when a cell is empty, a party was not reached, or a sweep is late. A host that is gone for good is left out once
-it is retired.`,
+it is retired.
+
+With --inject no server is asked. For each cell a throwaway system is started in this process, on a temporary directory
+and loopback: the same parties, with this program's code. The fault happens there for real (a message twice, late or
+never; a reporter that dies before it was heard), and what came of it is printed. Sweeps run three times a second there
+instead of once a minute, and clocks are put forward where deadlines are long. Exits 1 when a cell did not hold, has no
+experiment, or its fault never fired.`,
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if in.on {
+				return a.inject(cmd, in)
+			}
 			c, err := a.connect()
 			if err != nil {
 				return err
@@ -31,6 +41,8 @@ it is retired.`,
 			return a.audit(matrix)
 		},
 	}
+	in.flags(cmd)
+	return cmd
 }
 
 // audit prints the matrix; that something is wrong with it is exit code 1.

@@ -80,6 +80,7 @@ var table = map[string]row{
 	"simulation/crashpoint": {ours: ". client simulation simulation/step store store/lineage", why: "runs of the simulated world in which parties die at every step"},
 
 	"internal/server":         {ours: "*", modules: "*", why: "wires implementations together, for cmd and for tests"},
+	"internal/injection":      {ours: "*", modules: "*", why: "starts throwaway systems for holdfast audit --inject"},
 	"internal/testenv":        {ours: "*", modules: "*", why: "runs the real programs for tests"},
 	"internal/cluster":        {ours: "*", modules: "*", why: "runs the real programs as a whole deployment, for a person and for tests"},
 	"internal/cluster/run":    {ours: "*", modules: "*", why: "a program that shows that to a person"},

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/runtime"
 	"github.com/holdfast-dev/holdfast/transport"
 )
 
@@ -61,6 +63,14 @@ type Config struct {
 	Logger                                         *slog.Logger
 	// Faults decorates every hop between the parties, for tests and demos.
 	Faults transport.Plan
+	// What audit --inject needs of its throwaway system. Each may be nil: Hops and
+	// Driver decorate every hop between the parties and the runtime, Clock is the
+	// time that parties and databases judge by. BootWithin is how long a boot may
+	// take until the guest is heard; zero: 2 min.
+	Hops       func(http.RoundTripper) http.RoundTripper
+	Driver     func(runtime.Driver) runtime.Driver
+	Clock      func() time.Time
+	BootWithin time.Duration
 	// Network is where servers of one process find each other in memory, for tests
 	// and measurements: a host among them is named by its AdvertiseURL, such as
 	// http://host-7.internal, the other parties as in a server of all roles. nil: a

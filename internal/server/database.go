@@ -35,7 +35,7 @@ func (s *Server) openDatabase(ctx context.Context, party Role, migrations []stor
 }
 
 func (s *Server) openFile(ctx context.Context, party Role, migrations []store.Migrations) (database, error) {
-	db, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(s.config.DataDir, string(party)+".db")}, migrations...)
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(s.config.DataDir, string(party)+".db"), Clock: s.config.Clock}, migrations...)
 	if err != nil {
 		return database{}, err
 	}

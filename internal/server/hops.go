@@ -31,7 +31,8 @@ type hops struct {
 	faulty  *transport.Faulty // nil without faults
 }
 
-func newHops(plan transport.Plan, shared *transport.Network) *hops {
+func newHops(c Config) *hops {
+	plan, shared := c.Faults, c.Network
 	peers := newPeers()
 	h := &hops{memory: shared, shared: shared != nil, gateway: &transport.Network{}, peers: peers, network: &http.Transport{
 		DialContext:           peers.DialContext,
@@ -46,6 +47,9 @@ func newHops(plan transport.Plan, shared *transport.Network) *hops {
 	if plan != nil {
 		h.faulty = &transport.Faulty{Next: h, Plan: plan}
 		over = h.faulty
+	}
+	if c.Hops != nil {
+		over = c.Hops(over)
 	}
 	h.client = &http.Client{Transport: over}
 	return h

@@ -56,6 +56,9 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 	if err != nil {
 		return err
 	}
+	if s.config.Driver != nil {
+		driver = s.config.Driver(driver)
+	}
 	url := s.URL()
 	if s.config.has(Fleet) && s.config.has(Orchestrator) && !s.config.shared() { // a name that other replicas do not know
 		url = hostURL
@@ -75,7 +78,8 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 			}}})
 		},
 		Logger: s.config.Logger.With("party", "host"),
-		Timing: hostagent.Timing{Sweep: s.config.SweepEvery},
+		Clock:  s.config.Clock,
+		Timing: hostagent.Timing{Sweep: s.config.SweepEvery, Boot: s.config.BootWithin},
 	})
 	if err != nil {
 		return err
@@ -109,6 +113,10 @@ func (s *Server) runtime() (runtime.Driver, hostagent.Images, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	s.onClose("images", func() error {
+		store.Close()
+		return nil
+	})
 	driver, err := runc.New(runc.Config{Directory: filepath.Join(s.config.DataDir, "runtime"), Binary: s.config.RuntimeBinary,
 		Guest: guest, Logger: s.config.Logger.With("party", "runtime")})
 	if err != nil {

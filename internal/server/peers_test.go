@@ -22,7 +22,7 @@ func TestT22_AnotherReplicaIsTriedOnlyBeforeAnythingWasSent(t *testing.T) {
 		_, _ = io.Copy(w, r.Body)
 	}))
 	defer up.Close()
-	h := newHops(nil, nil)
+	h := newHops(Config{})
 	base := h.peers.name(Fleet, "http://"+testenv.FreeAddress(t)+", "+up.URL+"/")
 	for range 4 { // each begins with another
 		res, err := h.client.Post(base+"/x", "text/plain", strings.NewReader("hello"))
@@ -61,7 +61,7 @@ func TestT22_ACallThatMayHaveHappenedIsNotRepeatedAtAnotherReplica(t *testing.T)
 	a, b := httptest.NewServer(die), httptest.NewServer(die)
 	defer a.Close()
 	defer b.Close()
-	h := newHops(nil, nil)
+	h := newHops(Config{})
 	res, err := h.client.Post(h.peers.name(Fleet, a.URL+","+b.URL)+"/x", "text/plain", strings.NewReader("hello"))
 	if err == nil {
 		t.Error("it was answered", res.Status, res.Body.Close())

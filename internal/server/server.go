@@ -99,7 +99,7 @@ func (s *Server) open() error {
 	if s.key, err = s.config.clusterKey(); err != nil {
 		return err
 	}
-	s.hops = newHops(s.config.Faults, s.config.Network)
+	s.hops = newHops(s.config)
 	s.onClose("connections between the parties", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -141,7 +141,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
 		DB: db, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Operators: s.dialOperator(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
-		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, Logger: s.config.Logger.With("party", "orchestrator"),
+		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, Logger: s.config.Logger.With("party", "orchestrator"), Clock: s.config.Clock,
 	})
 	if err != nil {
 		return err
