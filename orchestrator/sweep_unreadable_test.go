@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 )
@@ -11,7 +12,8 @@ import (
 // trap T19; contract: C1, C4: a row that cannot be read hides no other from sweeps,
 // lists and watches, and its instance is no orphan.
 func TestT19_ASandboxThatCannotBeReadHidesNoOther(t *testing.T) {
-	h := newHarness(t)
+	born := holdfast.IDs{Now: func() time.Time { return time.Now().Add(-2 * holdfast.OrphanGrace) }} // old enough for an orphan
+	h := newHarness(t, func(c *Config) { c.IDs = born })
 	poison, dead, pending := h.mustCreate("r1"), h.mustCreate("r2"), h.pendingCreate("r3")
 	h.fleet.script(nil)
 	h.exec(`UPDATE sandbox SET spec = '{' WHERE id = $1`, string(poison.ID))
