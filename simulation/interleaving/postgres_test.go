@@ -437,7 +437,7 @@ func TestProveStatements_EveryOrderOnPostgresComesToTheSame(t *testing.T) {
 	began := time.Now()
 	var orders, done, broken int64
 	for i, sc := range statementRaces(w) {
-		if !whole && i%prove.Slice(1, 6) != 0 {
+		if !whole && i%prove.Slice(1, 8) != 0 {
 			continue
 		}
 		t.Run(sc.name, func(t *testing.T) {

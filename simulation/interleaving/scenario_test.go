@@ -25,6 +25,7 @@ type scenario struct {
 	check   func(w *world) error // beyond what always holds; nil: nothing
 	long    bool                 // make prove only
 	wide    bool                 // with all steps apart it is long
+	flat    bool                 // it holds its actors at the call to the fleet, which all steps apart is none
 }
 
 // actor is one side of a race.
