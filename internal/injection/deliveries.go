@@ -13,7 +13,7 @@ import (
 
 func ready() about { return about{"/deliveries/instances", string(holdfast.DeliveryReady)} }
 
-// guestDeliveries are what guests report (H5), and their telemetry (H6).
+// guestDeliveries are what guests report (H5).
 func guestDeliveries() []experiment {
 	return []experiment{
 		{hop: "H5", message: "instance.ready", cell: Twice, does: "the report arrives twice at the same time", run: func(l *lab) (string, error) {
@@ -100,6 +100,12 @@ func guestDeliveries() []experiment {
 			}
 			return fmt.Sprintf("FAILED after %s, %s: %s", since(began), sb.Failure.Reason, sb.Failure.Message), nil
 		}},
+	}
+}
+
+// measurements are guests' telemetry (H6).
+func measurements() []experiment {
+	return []experiment{
 		{hop: "H6", message: "guest.telemetry", cell: Twice, does: "a measurement arrives twice", run: telemetry(func(l *lab, sb holdfast.Sandbox) error {
 			return errors.Join(l.measured(sb, "same"), l.measured(sb, "same"))
 		})},
