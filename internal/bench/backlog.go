@@ -144,7 +144,10 @@ func fillBacklog(ctx context.Context, p *place) error {
 		if err != nil {
 			return err
 		}
-		return p.copySandboxes(ctx, c.db, template, backlogRows)
+		if err := p.copySandboxes(ctx, c.db, template, backlogRows); err != nil {
+			return err
+		}
+		return p.settle(ctx)
 	})
 }
 

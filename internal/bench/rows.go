@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -139,10 +141,15 @@ func (e engine) copyInstances(ctx context.Context, db store.DB, instance string,
 		used_memory_bytes = (SELECT COALESCE(SUM(i.memory_bytes), 0) FROM instance i WHERE i.host = host.id AND i.held = 1)`)
 }
 
-// analyze has PostgreSQL look at new rows now, as its autovacuum would within a minute.
-func (p *place) analyze(ctx context.Context) error {
-	if p.postgres == nil {
-		return nil
+// settle lets nothing of the filling run on beside a measurement: what was written is
+// on the disk, and PostgreSQL has looked at the new rows, as its autovacuum would
+// within a minute.
+func (p *place) settle(ctx context.Context) error {
+	if p.postgres != nil {
+		if err := p.postgres.Exec(ctx, p.db, "ANALYZE", "CHECKPOINT"); err != nil {
+			return err
+		}
 	}
-	return p.postgres.Exec(ctx, p.db, "ANALYZE", "CHECKPOINT")
+	unix.Sync()
+	return nil
 }

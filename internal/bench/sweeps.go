@@ -61,7 +61,7 @@ func crowds(ctx context.Context, e engine, rounds int, fill func(context.Context
 			return l, err
 		}
 		defer func() { err = errors.Join(err, all[i].close(), all[i].db.Close()) }()
-		if err := p.analyze(ctx); err != nil {
+		if err := p.settle(ctx); err != nil {
 			return l, err
 		}
 	}
