@@ -346,7 +346,7 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	}
 	p.alike(s)
 	if s.Kind != step.Record {
-		wait(ctx, p.world.delay(s, "before"))
+		p.world.take(ctx, s, "before")
 		p.passes()
 	}
 	if l.isDead() {
@@ -375,7 +375,7 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 	p := l.party
 	if s.Kind == step.Hop || s.Kind == step.Call {
-		wait(ctx, p.world.delay(s, "after"))
+		p.world.take(ctx, s, "after")
 	}
 	if s.Kind != step.Record {
 		p.passes()
@@ -397,16 +397,27 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 	return err
 }
 
-// wait lets virtual time pass, no longer than ctx lasts.
-func wait(ctx context.Context, d time.Duration) {
+// take lets a step take its time. One whose context ends meanwhile goes on a little
+// later, at an instant of its own: a deadline ends much at once.
+func (w *World) take(ctx context.Context, s *step.Step, when string) {
+	if d := w.delay(s, when); !wait(ctx, d) {
+		wait(context.WithoutCancel(ctx), between(hash(w.config.Seed, "late", when, s.Party, string(s.Kind), s.Name, s.Key, s.Actor, strconv.Itoa(s.N)),
+			time.Microsecond, 200*time.Microsecond))
+	}
+}
+
+// wait lets virtual time pass, no longer than ctx lasts: then it is false.
+func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
-		return
+		return true
 	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
