@@ -112,6 +112,7 @@ func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
 		r.clients(ctx)
 		r.heal(ctx)
 		r.settle(ctx)
+		w.Trace.end()
 		stop()
 		r.watchers.Wait()
 	}
