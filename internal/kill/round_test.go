@@ -69,14 +69,35 @@ func (r *round) blowAt(l *life) blow {
 	return r.struck[l.instance]
 }
 
-// tally is what a round adds to the figures.
+// tally is what rounds add to the figures.
 type tally struct {
 	blows, lives, repeats, violations int
 	hits                              map[string]int
 }
 
+// add counts a round, whether or not it came to its end.
+func (sum *tally) add(r *round, s *striker) {
+	sum.blows += s.total()
+	sum.lives += len(r.lives)
+	sum.violations += len(r.violations)
+	for _, n := range r.failures {
+		sum.repeats += n
+	}
+	for what, times := range s.hits {
+		sum.hits[what] += times
+	}
+}
+
+// battle is how many blows there are in a round, from which seed, and when the
+// last may come at the latest.
+type battle struct {
+	seed  uint64
+	blows int
+	until time.Time // zero: whenever
+}
+
 // play is one round: blows under load, then rest, then the account.
-func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tally {
+func (sum *tally) play(ctx context.Context, t *testing.T, k kind, b battle) {
 	t.Helper()
 	dir := t.TempDir()
 	d, err := k.start(t, dir)
@@ -100,20 +121,21 @@ func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tal
 			}
 		}
 	})
-	r := &round{t: t, d: d, patient: blows >= whole, struck: map[holdfast.InstanceID]blow{}, failures: map[string]int{}}
+	r := &round{t: t, d: d, patient: b.blows >= whole, struck: map[holdfast.InstanceID]blow{}, failures: map[string]int{}}
 	s := &striker{d: d, frozen: map[int]bool{}, hits: map[string]int{},
 		hostDeaths: func() { r.hostDeaths.Add(1) },
 		struck:     r.strike}
+	defer sum.add(r, s)
 	seen, watching := make(chan struct{}), sync.WaitGroup{}
 	watching.Go(func() { r.watchBoots(seen) })
 	endWatch := sync.OnceFunc(func() { close(seen); watching.Wait() })
 	defer endWatch()
-	r.load(ctx, s, plan(seed, blows, k.menu))
+	r.load(ctx, s, plan(b.seed, b.blows, k.menu), b.until)
 	if err := errors.Join(s.errs...); err != nil {
 		t.Error(err)
 	}
 	if t.Failed() {
-		t.Fatalf("seed %d\n%s", seed, d.logs())
+		t.Fatalf("seed %d\n%s", b.seed, d.logs())
 	}
 	r.account()
 	endWatch()
@@ -122,20 +144,15 @@ func play(ctx context.Context, t *testing.T, k kind, seed uint64, blows int) tal
 		t.Error(v)
 	}
 	if t.Failed() {
-		t.Logf("seed %d\n%s", seed, d.logs())
+		t.Logf("seed %d\n%s", b.seed, d.logs())
 		r.explain()
 	}
 	t.Logf("%d blows %v; %d sandboxes, %d of them stillborn; calls repeated: %v", s.total(), s.hits, len(r.lives), r.stillborn.Load(), r.failures)
-	repeats := 0
-	for _, n := range r.failures {
-		repeats += n
-	}
-	return tally{blows: s.total(), lives: len(r.lives), repeats: repeats, violations: len(r.violations), hits: s.hits}
 }
 
 // load strikes while the callers are at work, and returns when all have ended
 // and everything runs again.
-func (r *round) load(interrupted context.Context, s *striker, blows []strike) {
+func (r *round) load(interrupted context.Context, s *striker, blows []strike, until time.Time) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	defer cancel()
@@ -147,6 +164,9 @@ func (r *round) load(interrupted context.Context, s *striker, blows []strike) {
 	for i, b := range blows {
 		if interrupted.Err() != nil { // what was made is taken away all the same
 			r.t.Error("interrupted")
+			break
+		}
+		if !until.IsZero() && time.Now().After(until) {
 			break
 		}
 		wait(b.after)
