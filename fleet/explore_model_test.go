@@ -70,6 +70,9 @@ func TestModel_NoticesWrongDecisionsOfAFleet(t *testing.T) {
 		{flaw: fEndsLeftovers, orders: []fOrder{{1, fRun}, {2, fRun}}},
 		{flaw: fNoTombstone, orders: []fOrder{{1, fRun}}},
 	} {
+		if c.flaw == fEndsLeftovers && prove.Slice(1, 0) == 0 {
+			continue // it is found at the end alone, which takes the race detector long
+		}
 		t.Run(string(c.flaw), func(t *testing.T) {
 			c.name, c.room, c.most = string(c.flaw), 1, 1_200_000
 			_, err := c.explore()
