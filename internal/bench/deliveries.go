@@ -89,7 +89,7 @@ func (f *deliveryFigures) counted(ctx context.Context, p *place) (err error) {
 	}()
 	for i := range allSent {
 		under.Go(func() {
-			_, err := s.CreateSandbox(ctx, admin, createInput("create", 0, i))
+			_, err := s.CreateSandbox(ctx, admin(), createInput("create", 0, i))
 			creates <- err
 		})
 	}
@@ -103,7 +103,7 @@ func (f *deliveryFigures) counted(ctx context.Context, p *place) (err error) {
 			return err
 		}
 	}
-	list, err := s.ListSandboxes(ctx, admin, holdfast.ListSandboxes{PageSize: 1000})
+	list, err := s.ListSandboxes(ctx, admin(), holdfast.ListSandboxes{PageSize: 1000})
 	var boots []holdfast.InstanceID
 	for err == nil {
 		for _, sb := range list.Sandboxes {
@@ -112,7 +112,7 @@ func (f *deliveryFigures) counted(ctx context.Context, p *place) (err error) {
 		if list.NextPageToken == "" {
 			break
 		}
-		list, err = s.ListSandboxes(ctx, admin, holdfast.ListSandboxes{PageSize: 1000, PageToken: list.NextPageToken})
+		list, err = s.ListSandboxes(ctx, admin(), holdfast.ListSandboxes{PageSize: 1000, PageToken: list.NextPageToken})
 	}
 	if err != nil {
 		return err
@@ -156,7 +156,7 @@ func bootOf(r *http.Request) (delivery.Source, error) {
 	instance := r.Header.Get(holdfast.HeaderInstance)
 	incarnation, err := strconv.ParseInt(r.Header.Get(holdfast.HeaderIncarnation), 10, 64)
 	return delivery.Source{Name: delivery.InstanceSource(instance, incarnation),
-		Secrets: [][]byte{delivery.InstanceSecret(clusterKey, instance, incarnation)}}, err
+		Secrets: [][]byte{delivery.InstanceSecret(clusterKey(), instance, incarnation)}}, err
 }
 
 // deliverAll has the senders' requests, signed beforehand, served by the endpoint, and
@@ -192,7 +192,7 @@ func readyOf(ctx context.Context, boot string) (*http.Request, error) {
 		return nil, err
 	}
 	id := delivery.DeriveID(string(holdfast.DeliveryReady), boot, 1, "boot")
-	r.Header = delivery.Sign(delivery.InstanceSecret(clusterKey, boot, 1), id, time.Now(), body)
+	r.Header = delivery.Sign(delivery.InstanceSecret(clusterKey(), boot, 1), id, time.Now(), body)
 	r.Header.Set(holdfast.HeaderInstance, boot)
 	r.Header.Set(holdfast.HeaderIncarnation, "1")
 	return r, nil

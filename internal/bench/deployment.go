@@ -28,7 +28,9 @@ type deployment struct {
 	client  *http.Client
 }
 
-var admin = holdfast.Caller{Project: holdfast.ProjectDefault, Name: "admin", Role: holdfast.RoleAdmin}
+func admin() holdfast.Caller {
+	return holdfast.Caller{Project: holdfast.ProjectDefault, Name: "admin", Role: holdfast.RoleAdmin}
+}
 
 // endless is a capacity that no measurement reaches.
 func endless() holdfast.Capacity {
@@ -104,11 +106,11 @@ func (d *deployment) awaitHosts(ctx context.Context, want int) error {
 
 func (d *deployment) makeProjects(ctx context.Context, n int) error {
 	for i := range n {
-		p, err := d.services().Projects.CreateProject(ctx, admin, holdfast.CreateProject{Name: fmt.Sprint("bench-", i)})
+		p, err := d.services().Projects.CreateProject(ctx, admin(), holdfast.CreateProject{Name: fmt.Sprint("bench-", i)})
 		if err != nil {
 			return err
 		}
-		k, err := d.services().Keys.CreateKey(ctx, admin, holdfast.CreateKey{Project: p.Name, Name: "bench", Role: holdfast.RoleMember})
+		k, err := d.services().Keys.CreateKey(ctx, admin(), holdfast.CreateKey{Project: p.Name, Name: "bench", Role: holdfast.RoleMember})
 		if err != nil {
 			return err
 		}

@@ -136,9 +136,9 @@ func fillSuspended(ctx context.Context, p *place, n int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	sb, err := c.orchestrator.CreateSandbox(ctx, admin, createInput("first", 0, 0))
+	sb, err := c.orchestrator.CreateSandbox(ctx, admin(), createInput("first", 0, 0))
 	if err == nil {
-		sb, err = c.orchestrator.SuspendSandbox(ctx, admin, holdfast.MutateSandbox{ID: sb.ID})
+		sb, err = c.orchestrator.SuspendSandbox(ctx, admin(), holdfast.MutateSandbox{ID: sb.ID})
 	}
 	if err == nil {
 		err = p.copySandboxes(ctx, c.dbs[0], string(sb.ID), n)

@@ -132,7 +132,7 @@ func fillOrchestrator(ctx context.Context, p *place, n int) (c crowd, err error)
 		return c, err
 	}
 	c.close = s.Close
-	sb, err := s.CreateSandbox(ctx, admin, createInput("first", 0, 0))
+	sb, err := s.CreateSandbox(ctx, admin(), createInput("first", 0, 0))
 	if err == nil {
 		err = p.copySandboxes(ctx, c.db, string(sb.ID), n)
 	}
