@@ -66,6 +66,9 @@ func (m *machine) await(ctx context.Context, r record) (done bool, err error) {
 			return false, context.Cause(ctx)
 		case <-deadline.C:
 			next.Stop()
+			if booting && m.said(r.Ref.Incarnation) { // both at once: what happened says more than that time is over
+				return m.ready(ctx, r, look)
+			}
 			if booting {
 				return false, m.ending(r, *bootTimeout(limit))
 			}
@@ -145,4 +148,14 @@ func (m *machine) guest(ref holdfast.InstanceRef) holdfast.Guest {
 		m.guests[ref.Incarnation] = g
 	}
 	return g
+}
+
+// said reports whether a boot's guest has said that it is ready, unheard until now.
+func (m *machine) said(incarnation int64) bool {
+	select {
+	case said := <-m.word:
+		return said == incarnation
+	default:
+		return false
+	}
 }
