@@ -62,7 +62,6 @@ func (t *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		context.AfterFunc(t.life.ctx, cancel)
-		context.AfterFunc(r.Context(), cancel)
 	}
 	names := t.world.replicas(r.URL.Host, s)
 	for i, name := range names {

@@ -82,7 +82,7 @@ func (p *Party) Start(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		p.world.Trace.Note(p.Name, "did not start: %s", outcome(err))
+		p.world.Trace.Note(p.Name, "did not start")
 		select {
 		case <-time.After(restartAfter):
 		case <-ctx.Done():
@@ -390,7 +390,9 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 		err = hook.After(ctx, s, err)
 	}
 	if l.isDead() {
-		p.world.Trace.step(s, outcome(err)+", unheard")
+		if s.Kind == step.Update || s.Kind == step.Record { // of the rest nobody can tell: much ends at once
+			p.world.Trace.step(s, outcome(err)+", unheard")
+		}
 		return errDead
 	}
 	p.world.Trace.step(s, outcome(err))
