@@ -247,6 +247,7 @@ func (r *runner) arm(ctx context.Context, t Trouble) {
 		if h != nil {
 			lost := make(chan struct{})
 			during(func() {
+				h.Crash() // at this very step; what is on the machine may take a moment to end
 				go func() {
 					defer close(lost)
 					_ = h.Lose(ctx)
