@@ -28,11 +28,7 @@ func model(pkg, name string) Notice {
 	return Notice{Rung: Model, Package: pkg, Tests: []string{name}}
 }
 
-// sandboxModel, instanceModel and hostModel are those of the three parties.
-func sandboxModel() Notice {
-	return model("orchestrator", "TestProveModel_ASandboxKeepsTheRulesInEveryState")
-}
-
+// instanceModel and hostModel are the fleet's and the host agent's.
 func instanceModel() Notice {
 	return model("fleet", "TestProveModel_AnIncarnationIsPlacedOnceInEveryState")
 }
@@ -44,14 +40,4 @@ func hostModel() Notice {
 // schedules are those of a group commit.
 func schedules() Notice {
 	return Notice{Rung: Interleavings, Package: "store/sqlite", Tests: []string{"TestProveGroups_EveryScheduleOfAGroupAnswersEachMemberTruly"}}
-}
-
-// races are every order of the steps of those that hazards.md names.
-func races() Notice {
-	return Notice{Rung: Interleavings, Package: "simulation/interleaving", Tests: []string{"TestProveInterleavings_EveryOrderOfEachRaceComesToTheSame"}}
-}
-
-// simulated is the whole system, seed by seed.
-func simulated() Notice {
-	return Notice{Rung: Simulation, Package: "simulation", Tests: []string{"TestProveSimulation"}}
 }

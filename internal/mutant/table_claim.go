@@ -8,7 +8,7 @@ func claims() []Mutant {
 			Mistake: "the fence holds the operation's state and not the claim's number, so an expired holder writes after its successor took over",
 			Edits: edit("const current = ` WHERE id = $1 AND claim = $2 AND holder = $3 AND state = 'PENDING'`",
 				"const current = ` WHERE id = $1 AND claim >= $2 AND $3 <> '' AND state = 'PENDING'`"),
-			Noticed: noticed(tests("operation", "TestT11_T14_AnExpiredHolderThatComesBackLateChangesNothing"), races(), simulated()),
+			Noticed: noticed(tests("operation", "TestT11_T14_AnExpiredHolderThatComesBackLateChangesNothing")),
 		},
 		{
 			Name: "T12", Trap: 12, File: "hostagent/level.go",
@@ -28,14 +28,14 @@ func claims() []Mutant {
 			Mistake: "the row is as it was read, so nobody was here: the operation is ended whatever the claim, by one that slept through its own",
 			Edits: edit("\t\treturn operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateDone})\n\t})\n\treturn r, stood, err",
 				"\t\t_, err = operation.End(ctx, tx, now, b.op.ID, operation.Outcome{State: operation.StateDone})\n\t\treturn err\n\t})\n\treturn r, stood, err"),
-			Noticed: noticed(tests("orchestrator", "TestA6_T11_AnExpiredHoldersLateFinishChangesNothing", "TestT14_AnAttemptThatSleptThroughItsClaimEndsNothing"), sandboxModel(), races()),
+			Noticed: noticed(tests("orchestrator", "TestA6_T11_AnExpiredHoldersLateFinishChangesNothing", "TestT14_AnAttemptThatSleptThroughItsClaimEndsNothing")),
 		},
 		{
 			Name: "T15", Trap: 15, File: "operation/claim.go",
 			Mistake: "the way out of a failed attempt clears the claim of the operation, whoever has it by now",
 			Edits: edit("last_answered_at = $9 * $4`+current,",
 				"last_answered_at = $9 * $4 WHERE id = $1 AND claim >= $2 AND $3 <> '' AND state = 'PENDING'`,"),
-			Noticed: noticed(tests("operation", "TestT15_AClaimIsReleasedOnce", "TestT11_T14_AnExpiredHolderThatComesBackLateChangesNothing"), races()),
+			Noticed: noticed(tests("operation", "TestT15_AClaimIsReleasedOnce", "TestT11_T14_AnExpiredHolderThatComesBackLateChangesNothing")),
 		},
 	}
 }

@@ -22,7 +22,7 @@ func creates() []Mutant {
 			Edits: edit("VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
 				"VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (project, method, request_id) DO UPDATE SET resource = excluded.resource, fingerprint = excluded.fingerprint\n"+
 					"\t\tWHERE EXISTS (SELECT 1 FROM sandbox s WHERE s.id = request.resource AND s.state = 'DELETED')"),
-			Noticed: noticed(tests("orchestrator", "TestA3_T3_RepeatAfterDeleteIsTheTombstone"), races(), simulated()),
+			Noticed: noticed(tests("orchestrator", "TestA3_T3_RepeatAfterDeleteIsTheTombstone")),
 		},
 		{
 			Name: "T4", Trap: 4, File: "orchestrator/begin.go",

@@ -12,7 +12,7 @@ func deliveries() []Mutant {
 				{"\t\tif err != nil || !fresh {\n\t\t\treturn err\n\t\t}\n\t\tdid, err := effect(tx, now)\n", "\t\treturn err\n\t})\n\tif err != nil || !fresh {\n\t\treturn err\n\t}\n" +
 					"\treturn s.update(ctx, \"effect\", func(tx store.Tx, now time.Time) error {\n\t\tdid, err := effect(tx, now)\n"},
 			},
-			Noticed: noticed(tests("orchestrator", "TestB3_T16_AFailedEffectLeavesNoDeliveryBehind"), sandboxModel(), races(), simulated()),
+			Noticed: noticed(tests("orchestrator", "TestB3_T16_AFailedEffectLeavesNoDeliveryBehind")),
 		},
 		{
 			Name: "T17", Trap: 17, File: "delivery/receiver.go",
@@ -73,7 +73,7 @@ func retries() []Mutant {
 			Edits: edit("\tseen, err := s.order(ctx, r.hostURL, r.level(wait))\n\treturn seen, s.checkAnswer(ctx, r, seen, err)\n",
 				"\tfor try := 1; ; try++ {\n\t\tseen, err := s.order(ctx, r.hostURL, r.level(wait))\n"+
 					"\t\tif err = s.checkAnswer(ctx, r, seen, err); err == nil || try == 3 {\n\t\t\treturn seen, err\n\t\t}\n\t}\n"),
-			Noticed: noticed(tests("fleet", "TestT22_AnUnreachableHostIsToldOnceAndNothingIsWritten"), simulated()),
+			Noticed: noticed(tests("fleet", "TestT22_AnUnreachableHostIsToldOnceAndNothingIsWritten")),
 		},
 		{
 			Name: "T23", Trap: 23, File: "delivery/sender.go",

@@ -31,7 +31,7 @@ func edges() []Mutant {
 			Name: "T46", Trap: 46, File: "fleet/ensure.go",
 			Mistake: "what the host has done is stored under the caller's context, and not at all once the caller has left",
 			Edits:   edit("context.WithTimeout(context.WithoutCancel(ctx), s.limits.CallTimeout)", "context.WithTimeout(ctx, s.limits.CallTimeout)"),
-			Noticed: noticed(tests("fleet", "TestT46_AnAnswerIsStoredForACallerThatLeft"), simulated()),
+			Noticed: noticed(tests("fleet", "TestT46_AnAnswerIsStoredForACallerThatLeft")),
 		},
 		{
 			Name: "T46 commit", Trap: 46, File: "store/postgres/session.go",
@@ -60,14 +60,14 @@ func stores() []Mutant {
 			Edits: edit("\t\t\tw.stats.apart.Add(1)\n\t\t\tw.apart()\n\t\t\treturn\n\t\t}\n", "\t\t\tw.stats.apart.Add(1)\n\t\t\tw.apart()\n\t\t\treturn\n\t\t}\n"+
 				"\t\tif last := len(g.members) - 1; g.outcomes[last].err != nil {\n\t\t\tm.tell(g.outcomes[last].verdict())\n"+
 				"\t\t\tg.members, g.outcomes = g.members[:last], g.outcomes[:last]\n\t\t}\n"),
-			Noticed: noticed(tests("store/sqlite", "TestT48_NothingLeavesBeforeTheCommit"), schedules()),
+			Noticed: noticed(tests("store/sqlite", "TestT48_NothingLeavesBeforeTheCommit")),
 		},
 		{
 			Name: "T48 sinks", Trap: 48, File: "store/sqlite/writer.go",
 			Mistake: "when one member's savepoint cannot be undone, all members of its group fail",
 			Edits: edit("\t\t\tw.stats.apart.Add(1)\n\t\t\tw.apart()\n", "\t\t\tw.stats.apart.Add(1)\n\t\t\tw.reset()\n\t\t\tw.group = nil\n"+
 				"\t\t\tfor _, m := range g.members {\n\t\t\t\tm.tell(verdict{err: err})\n\t\t\t}\n"),
-			Noticed: noticed(tests("store/sqlite", "TestT48_FailedGroupRunsApart/memory=true/ROLLBACK_TO_member_1_fails"), schedules()),
+			Noticed: noticed(tests("store/sqlite", "TestT48_FailedGroupRunsApart/memory=true/ROLLBACK_TO_member_1_fails")),
 		},
 		{
 			Name: "T48 frees", Trap: 48, File: "store/sqlite/writer.go",
@@ -86,7 +86,7 @@ func boots() []Mutant {
 			Name: "T49", Trap: 49, File: "hostagent/plan.go",
 			Mistake: "what the runtime does not have has not run, whatever the record says, so a restart boots it again",
 			Edits:   edit("\tran := r.Started || seen == ", "\tran := seen == "),
-			Noticed: noticed(tests("hostagent", "TestT49_ARestartNeverBootsAgain", "TestPlanDecidesTheNextStep"), hostModel(), simulated()),
+			Noticed: noticed(tests("hostagent", "TestT49_ARestartNeverBootsAgain", "TestPlanDecidesTheNextStep"), hostModel()),
 		},
 		{
 			Name: "T49 sync", Trap: 49, File: "hostagent/records.go",
@@ -137,7 +137,7 @@ func databases() []Mutant {
 			Name: "T53 room", Trap: 53, File: "fleet/place.go",
 			Mistake: "the host had room when it was chosen, so its room is taken without another look",
 			Edits:   edit("\t\tWHERE id = $3 AND `+hasRoom, r.cpu, r.memory, string(r.host)))\n", "\t\tWHERE id = $3`, r.cpu, r.memory, string(r.host)))\n"),
-			Noticed: noticed(tests("fleet", "TestT53_SixteenFreeMeansSixteenPlacedHoweverManyAsk"), instanceModel(), races()),
+			Noticed: noticed(tests("fleet", "TestT53_SixteenFreeMeansSixteenPlacedHoweverManyAsk")),
 		},
 	}
 }

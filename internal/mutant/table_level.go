@@ -7,19 +7,19 @@ func levels() []Mutant {
 			Name: "T36", Trap: 36, File: "orchestrator/delivery.go",
 			Mistake: "a guest's report is about the boot that is recorded, so it is taken for news of the operation that is pending by now",
 			Edits:   edit("\tif r.State != holdfast.SandboxCreating {\n\t\treturn \"ignored: the sandbox is \" + string(r.State), nil\n\t}\n\tr.GuestSaid = kind\n", "\tr.GuestSaid = kind\n"),
-			Noticed: noticed(tests("orchestrator", "TestT36_AReportAboutASupersededCreateChangesNothing"), sandboxModel()),
+			Noticed: noticed(tests("orchestrator", "TestT36_AReportAboutASupersededCreateChangesNothing")),
 		},
 		{
 			Name: "T36 fleet", Trap: 36, File: "fleet/fold.go",
 			Mistake: "facts are news in the order in which they come, whatever generation they answer",
 			Edits:   edit("\tcase how == delivered && o.Generation < cur.generation, o.Generation < cur.observed:\n\t\treturn \"ignored: answers an older generation\"\n", ""),
-			Noticed: noticed(tests("fleet", "TestB7_LateFactsAreRecordedAndIgnored", "TestFactsInAnyOrderNeverGoBack"), instanceModel()),
+			Noticed: noticed(tests("fleet", "TestB7_LateFactsAreRecordedAndIgnored", "TestFactsInAnyOrderNeverGoBack")),
 		},
 		{
 			Name: "T37", Trap: 37, File: "orchestrator/delivery.go",
 			Mistake: "the signature is right and the instance is known, so a guest of an earlier boot is heard about the present one",
 			Edits:   edit("\t\tif report.Incarnation < r.Incarnation {\n\t\t\treturn fmt.Sprintf(\"ignored: incarnation %d is over, %d is current\", report.Incarnation, r.Incarnation), nil\n\t\t}\n", ""),
-			Noticed: noticed(tests("orchestrator", "TestB7_T37_ADeliveryOfAnEarlierBootIsRecordedAndIgnored"), sandboxModel()),
+			Noticed: noticed(tests("orchestrator", "TestB7_T37_ADeliveryOfAnEarlierBootIsRecordedAndIgnored")),
 		},
 		{
 			Name: "T38", Trap: 38, File: "fleet/judge.go",
@@ -31,7 +31,7 @@ func levels() []Mutant {
 			Name: "T39", Trap: 39, File: "fleet/judge.go",
 			Mistake: "to delete what was never seen nothing need be recorded, so the create that comes after it boots",
 			Edits:   edit("\treturn ruling{next: next, write: true}, nil\n", "\treturn ruling{next: next, write: l.Desired != holdfast.DesiredAbsent}, nil\n"),
-			Noticed: noticed(tests("fleet", "TestT39_RunningAfterAbsentBootsNothing"), instanceModel(), races()),
+			Noticed: noticed(tests("fleet", "TestT39_RunningAfterAbsentBootsNothing")),
 		},
 		{
 			Name: "T40", Trap: 40, File: "state.go",
@@ -74,7 +74,7 @@ func times() []Mutant {
 			Name: "T43", Trap: 43, File: "orchestrator/expiry.go",
 			Mistake: "the page named what is overdue, so its end is not looked at again under the lock, and a renewed sandbox is evicted",
 			Edits:   edit("if r.ExpiresAt.IsZero() || r.ExpiresAt.After(now) {", "if r.ExpiresAt.IsZero() {"),
-			Noticed: noticed(tests("orchestrator", "TestA11_T43_AnExtensionRacesTheEviction"), sandboxModel(), races()),
+			Noticed: noticed(tests("orchestrator", "TestA11_T43_AnExtensionRacesTheEviction")),
 		},
 	}
 }

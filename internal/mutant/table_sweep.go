@@ -19,7 +19,7 @@ func sweeps() []Mutant {
 			Name: "T27 stale", Trap: 27, File: "orchestrator/sweep.go",
 			Mistake: "the fleet's last known value, which its host did not confirm, is taken for the present one",
 			Edits:   edit("\tcase seen.Stale, seen.State != holdfast.InstanceExited", "\tcase seen.State != holdfast.InstanceExited"),
-			Noticed: noticed(tests("orchestrator", "TestT27_AStaleWordOfAnEndEndsNothing"), sandboxModel()),
+			Noticed: noticed(tests("orchestrator", "TestT27_AStaleWordOfAnEndEndsNothing")),
 		},
 		{
 			Name: "T28", Trap: 28, File: "reconcile/runner.go",
