@@ -28,9 +28,10 @@ type deployment struct {
 	stop     func() error
 }
 
-// flags are every server's: claims and sweeps as short as a round is.
+// flags are every server's: claims and sweeps as short as a round is, and room for
+// all that its callers keep.
 func flags() []string {
-	return []string{"--claim-ttl", claimTTL.String(), "--sweep-every", "1s"}
+	return []string{"--claim-ttl", claimTTL.String(), "--sweep-every", "1s", "--capacity-cpu", "1000000"}
 }
 
 // kind is a way to deploy.

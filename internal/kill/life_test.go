@@ -73,7 +73,7 @@ func (c *caller) live(ctx context.Context, l *life) error {
 			break
 		}
 	}
-	if c.random.IntN(4) == 0 {
+	if c.random.IntN(6) == 0 {
 		return nil // kept to the end
 	}
 	return c.delete(ctx, l)

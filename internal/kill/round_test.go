@@ -232,7 +232,8 @@ func (r *round) rest(ctx context.Context) []holdfast.Sandbox {
 func (r *round) list(ctx context.Context) (all []holdfast.Sandbox, err error) {
 	for i, api := range r.d.apis {
 		one, cancel := context.WithTimeout(ctx, attempt)
-		page, err := api.ListSandboxes(one, holdfast.ListSandboxes{PageSize: holdfast.MaxPageSize})
+		page, err := api.ListSandboxes(one, holdfast.ListSandboxes{PageSize: holdfast.MaxPageSize, States: []holdfast.SandboxState{
+			holdfast.SandboxCreating, holdfast.SandboxReady, holdfast.SandboxSuspended, holdfast.SandboxFailed, holdfast.SandboxDeleting}})
 		cancel()
 		if err != nil {
 			return nil, err
@@ -245,13 +246,7 @@ func (r *round) list(ctx context.Context) (all []holdfast.Sandbox, err error) {
 		}
 		all = page.Sandboxes
 	}
-	living := all[:0]
-	for _, sb := range all {
-		if sb.State != holdfast.SandboxDeleted {
-			living = append(living, sb)
-		}
-	}
-	return living, nil
+	return all, nil
 }
 
 // instances holds what runs on the machine against what should: one boot for
