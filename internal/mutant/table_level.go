@@ -31,7 +31,7 @@ func levels() []Mutant {
 			Name: "T39", Trap: 39, File: "fleet/judge.go",
 			Mistake: "to delete what was never seen nothing need be recorded, so the create that comes after it boots",
 			Edits:   edit("\treturn ruling{next: next, write: true}, nil\n", "\treturn ruling{next: next, write: l.Desired != holdfast.DesiredAbsent}, nil\n"),
-			Noticed: noticed(tests("fleet", "TestT39_RunningAfterAbsentBootsNothing")),
+			Noticed: noticed(tests("fleet", "TestT39_RunningAfterAbsentBootsNothing"), instanceModel()),
 		},
 		{
 			Name: "T40", Trap: 40, File: "state.go",
