@@ -207,7 +207,7 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	same[any](t, "SetSandboxLifetime", e.last(t), nil, lifetime)
 
 	watch, event := filled[holdfast.WatchSandboxes](), filled[holdfast.SandboxEvent]()
-	event.Anew = false // the client's own word: it never crosses the wire
+	event.Anew = false      // the client's own word: it never crosses the wire
 	event.Sandbox.Env = nil // left out, as in lists
 	err = services.Sandboxes.WatchSandboxes(ctx, nobody, watch, func(gotEvent holdfast.SandboxEvent) error {
 		same(t, "SandboxEvent", gotEvent, nil, event)
