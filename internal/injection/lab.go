@@ -85,14 +85,42 @@ func (l *lab) dial(overall time.Duration) (*client.Client, error) {
 		client.WithHTTPClient(&http.Client{Transport: l.front}))
 }
 
+// close ends every instance, which would outlive its server, then the system.
 func (l *lab) close() error {
 	var err error
 	if l.server != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.Context), closing)
 		defer cancel()
-		err = l.server.Shutdown(ctx)
+		err = errors.Join(l.endAll(ctx), l.server.Shutdown(ctx))
 	}
 	return errors.Join(err, os.RemoveAll(l.dir))
+}
+
+// closing bounds the end of a throwaway system.
+const closing = 30 * time.Second
+
+// endAll deletes the sandboxes over a wire without faults, and holds that the
+// runtime has nothing left then.
+func (l *lab) endAll(ctx context.Context) error {
+	if l.client == nil {
+		return nil
+	}
+	for _, w := range []*wire{l.front, l.wire} {
+		w.liftAll()
+	}
+	l.machine.heal()
+	page, err := l.client.ListSandboxes(ctx, holdfast.ListSandboxes{})
+	if err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	for _, sb := range page.Sandboxes {
+		if _, err := l.client.DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
+			return fmt.Errorf("clean up: %w", err)
+		}
+	}
+	clean := *l
+	clean.Context = ctx
+	return clean.empty()
 }
 
 // until polls a fact for as long as patience lasts.

@@ -171,6 +171,13 @@ func (m *machine) fail(stillborn, mute bool) {
 	m.stillborn, m.mute = stillborn, mute
 }
 
+// heal ends every trouble.
+func (m *machine) heal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.troubles, m.stillborn, m.mute = nil, false, false
+}
+
 func (m *machine) deaths() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -68,6 +68,14 @@ func (w *wire) lift(r *rule) {
 	r.lifted = true
 }
 
+func (w *wire) liftAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.rules {
+		r.lifted = true
+	}
+}
+
 // count is how often a rule has fired.
 func (w *wire) count(r *rule) int {
 	w.mu.Lock()
