@@ -109,6 +109,9 @@ func (o oci) build(ctx context.Context, root string, progress func(string)) erro
 	if err != nil {
 		return o.failed(ctx, err)
 	}
+	if config.Architecture != "" && config.Architecture != goruntime.GOARCH {
+		return o.otherPlatform(nil)
+	}
 	layers, err := image.Layers()
 	if err != nil {
 		return o.failed(ctx, err)
@@ -168,6 +171,10 @@ func (o oci) refused(format string, args ...any) error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonImageFailed, "the image %q is refused: %s", short(RefOCI+o.ref), fmt.Sprintf(format, args...))
 }
 
+func (o oci) otherPlatform(err error) error {
+	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNoSuchImage, "the image %q is not made for linux/%s", short(RefOCI+o.ref), goruntime.GOARCH).Because(err)
+}
+
 // failed tells what will not pass (no such image, no right to it, an image that
 // cannot be unpacked) from a registry that cannot be reached.
 func (o oci) failed(ctx context.Context, err error) error {
@@ -192,7 +199,7 @@ func (o oci) failed(ctx context.Context, err error) error {
 			return o.refused("%s", err)
 		}
 	case strings.Contains(err.Error(), "no child with platform"):
-		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNoSuchImage, "the image %q is not made for linux/%s", ref, goruntime.GOARCH).Because(err)
+		return o.otherPlatform(err)
 	case isDamage(err):
 		return o.refused("%s", err)
 	}

@@ -115,7 +115,7 @@ func (p *packer) entry(name string) error {
 	case mode&fs.ModeNamedPipe != 0:
 		return p.header(name, info, "", nil)
 	}
-	return p.file(name, info, inode{uint64(stat.Dev), stat.Ino}, stat.Nlink > 1)
+	return p.file(name, info, inode{stat.Dev, stat.Ino}, stat.Nlink > 1)
 }
 
 func (p *packer) file(name string, info fs.FileInfo, id inode, several bool) (err error) {

@@ -67,9 +67,7 @@ func guestDeliveries() []experiment {
 			}
 			return seen(errors.Join(err, l.once(sb)), "READY %s later, by asking downward; one boot", since(began))
 		}},
-		{hop: "H5", message: "instance.failed", cell: Twice, does: "the report arrives twice", run: func(l *lab) (string, error) {
-			return failedTwice(l)
-		}},
+		{hop: "H5", message: "instance.failed", cell: Twice, does: "the report arrives twice", run: failedTwice},
 		{hop: "H5", message: "instance.failed", cell: Late, does: "a report of the first boot arrives when the second runs", run: func(l *lab) (string, error) {
 			sb, err := l.create("failed", replaced)
 			if err != nil {

@@ -190,11 +190,11 @@ func runtimes() []experiment {
 				return err == nil && (is.State == holdfast.SandboxDeleting || is.Operation != nil && is.Operation.Kind == holdfast.OperationSuspend), err
 			})
 			close(held)
-			<-suspended // it gave way, or was done: either is right
+			gaveWay := <-suspended // or it was done: either is right
 			if err := errors.Join(err, <-deleted); err != nil {
 				return "", err
 			}
-			return seen(l.empty(), "DELETED, and nothing is left")
+			return seen(l.empty(), "DELETED, and nothing is left; the suspension %s", map[bool]string{true: "was done before", false: "gave way"}[gaveWay == nil])
 		}},
 		{hop: "H4", message: "prepare, start, suspend, resume, stop", cell: Never, does: "Prepare fails three times before it has any effect", run: func(l *lab) (string, error) {
 			t := l.machine.suffer(&trouble{call: "Prepare", most: 3, broken: errors.New("the runtime is not there")})
@@ -271,7 +271,7 @@ func guestCalls() []experiment {
 			}
 			_, startErr := l.client.StartProcess(l, sb.ID, run)
 			if holdfast.CodeOf(startErr) != holdfast.Unavailable {
-				return "", fmt.Errorf("the caller hears %v, not UNAVAILABLE", startErr)
+				return "", fmt.Errorf("the caller hears other than UNAVAILABLE: %w", startErr)
 			}
 			if _, err := l.client.StartProcess(l, sb.ID, run); err != nil {
 				return "", err
