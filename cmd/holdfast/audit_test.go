@@ -102,10 +102,10 @@ func TestF1_AWholeAuditIsShownAndExits0(t *testing.T) {
 	if len(out.Parties) != 4 || !out.Parties[0].Reachable || out.Parties[1].Hops[0].Twice != "joined" || out.Parties[2].Sweeps[0].LastRun.Acted != "3" {
 		t.Errorf("%+v", out)
 	}
-	if r := c.run(t, "audit", "--inject", "--at-once", "0"); r.code != 2 || !strings.Contains(r.stderr, "1 to 64") {
+	if r := c.run(t, "audit", "--inject", "--at-once", "0"); r.code != 2 || !strings.Contains(r.err, "1 to 64") {
 		t.Errorf("experiments that are to be none at the same time: %+v", r)
 	}
-	if r := c.run(t, "audit", "--inject", "--runtime", "none"); r.code != 1 || !strings.Contains(r.stderr, "there is no runtime") {
+	if r := c.run(t, "audit", "--inject", "--runtime", "none"); r.code != 1 || !strings.Contains(r.err, "there is no runtime") {
 		t.Errorf("a runtime that there is not: %+v", r)
 	}
 }
