@@ -113,8 +113,9 @@ func TestF2_AWrongSystemFailsItsCell(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			report, err := run(t.Context(), Config{Runtime: "simulated", TempDir: t.TempDir(), sabotage: func(next http.RoundTripper) http.RoundTripper {
-				c.wrong.next = next
-				return c.wrong
+				wrong := c.wrong // there are several systems at a time
+				wrong.next = next
+				return wrong
 			}}, picked(t, c.message, c.cell))
 			if err != nil {
 				t.Fatal(err)
