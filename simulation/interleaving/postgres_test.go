@@ -1,12 +1,17 @@
 package interleaving
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"log/slog"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,9 +111,11 @@ func (w *shared) serve(ctx context.Context) error {
 	if err := w.beat(ctx, 0, 1, 100_000); err != nil {
 		return err
 	}
+	ids := newOneShard()
 	for i := range w.orch {
 		s, err := orchestrator.New(ctx, orchestrator.Config{
-			DB: &onlyFor{w.stmts.wrap(w.odb), w.odb, "orchestrator"}, Fleet: &hop{world: &w.world, next: w.fleets[i]}, Cluster: "cl", ClusterKey: clusterKey,
+			IDs: ids.all(),
+			DB:  &onlyFor{w.stmts.wrap(w.odb), w.odb, "orchestrator"}, Fleet: &hop{world: &w.world, next: w.fleets[i]}, Cluster: "cl", ClusterKey: clusterKey,
 			FleetSecret: fleetSecret, Image: func(name string) (string, error) { return name, nil },
 			Guest:    func(string, holdfast.InstanceRef) (g holdfast.Guest) { return g },
 			ClaimTTL: claimTTL, HeldWait: time.Nanosecond, SweepEvery: time.Microsecond, Process: "orchestrator-" + strconv.Itoa(i), Logger: quiet,
@@ -119,6 +126,42 @@ func (w *shared) serve(ctx context.Context) error {
 		w.orch[i] = s
 	}
 	return nil
+}
+
+// oneShard makes ids that rise and that quotas count in one shard: which one a
+// sandbox falls into would decide how its create goes on.
+type oneShard struct {
+	at time.Time
+	mu sync.Mutex
+	n  uint64
+}
+
+func newOneShard() *oneShard { return &oneShard{at: time.Now()} }
+
+func (o *oneShard) all() holdfast.IDs {
+	return holdfast.IDs{Now: func() time.Time { return o.at }, Rand: o}
+}
+
+// Read gives the bytes that follow an id's instant.
+func (o *oneShard) Read(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(p) < 8 {
+		return 0, io.ErrShortBuffer
+	}
+	for {
+		o.n++
+		clear(p)
+		binary.BigEndian.PutUint64(p, o.n)
+		id := holdfast.IDs{Now: func() time.Time { return o.at }, Rand: bytes.NewReader(p)}.New(holdfast.PrefixSandbox)
+		h := fnv.New32a()
+		if _, err := h.Write([]byte(id)); err != nil {
+			return 0, err
+		}
+		if h.Sum32()%32 == 0 {
+			return len(p), nil
+		}
+	}
 }
 
 // beat registers a host, or tells that it has other room.
