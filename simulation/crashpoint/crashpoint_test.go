@@ -231,11 +231,15 @@ func (c *campaign) report(t *testing.T, references int, every, total int64) {
 		Note: "a second crash at every step of what follows from the first"})
 }
 
-// TestCrashReplay makes one run again and prints its trace.
+// TestCrashReplay makes the run again that HOLDFAST_CRASH tells, as a failure prints
+// it, and prints its trace; without it, a run in which nobody dies.
 func TestCrashReplay(t *testing.T) {
 	parts := strings.Split(os.Getenv("HOLDFAST_CRASH"), "; ")
+	if len(parts) == 1 && parts[0] == "" {
+		parts = []string{Scenarios()[0].Name, "client repeats", ""}
+	}
 	if len(parts) != 3 {
-		t.Skip("set HOLDFAST_CRASH to what a failure prints")
+		t.Fatal("HOLDFAST_CRASH is what a failure prints, of three parts with semicolons between them")
 	}
 	j := job{repeats: parts[1] == "client repeats"}
 	for _, s := range Scenarios() {

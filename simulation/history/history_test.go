@@ -133,12 +133,14 @@ func (c *cluster) requireFaults(t *testing.T) {
 	}
 }
 
-// One history again, from its seed: its timing is its own, but its calls and the
-// faults of its clients are the same.
+// One history again, from its seed, which is HOLDFAST_HISTORY: its timing is its own,
+// but its calls and the faults of its clients are the same.
 func TestHistoryReplay(t *testing.T) {
-	var seed uint64
-	if _, err := fmt.Sscan(os.Getenv("HOLDFAST_HISTORY"), &seed); err != nil {
-		t.Skip("set HOLDFAST_HISTORY to a history's number")
+	seed := uint64(1)
+	if number := os.Getenv("HOLDFAST_HISTORY"); number != "" {
+		if _, err := fmt.Sscan(number, &seed); err != nil {
+			t.Fatalf("HOLDFAST_HISTORY=%q is no history's number: %v", number, err)
+		}
 	}
 	c := onSQLite(t, 1)
 	if seed >= 1<<20 {
