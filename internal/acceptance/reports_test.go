@@ -35,7 +35,7 @@ func TestReport_EverySuspensionKeepsFilesAndProcesses(t *testing.T) {
 	var want []string
 	for round := range 4 {
 		want = append(want, fmt.Sprintf("round %d", round))
-		s.wantOutput(sb.ID, fmt.Sprintf("echo 'round %d' >> /root/log && echo 'round %d' > /tmp/last && sync && echo ok", round, round), "ok")
+		s.wantOutput(sb.ID, fmt.Sprintf("echo 'round %d' >> /var/rounds && echo 'round %d' > /tmp/last && sync && echo ok", round, round), "ok")
 		automatic := round%2 == 1
 		if automatic {
 			if _, err := s.client.SetSandboxLifetime(t.Context(), holdfast.SetSandboxLifetime{ID: sb.ID, TTL: time.Second}); err != nil {
@@ -52,7 +52,7 @@ func TestReport_EverySuspensionKeepsFilesAndProcesses(t *testing.T) {
 		if err != nil || got.ID != sb.ID || got.State != holdfast.SandboxReady || got.Incarnation != 1 || got.Instance != sb.Instance {
 			t.Fatalf("round %d: resumed as %+v, %v", round, got, err)
 		}
-		s.wantOutput(sb.ID, "cat /root/log", strings.Join(want, "\n"))
+		s.wantOutput(sb.ID, "cat /var/rounds", strings.Join(want, "\n"))
 		s.wantOutput(sb.ID, "cat /tmp/last", want[round])
 		s.wantOutput(sb.ID, `was=$(cat /tmp/alive); for i in $(seq 100); do sleep 0.05; [ "$(cat /tmp/alive)" != "$was" ] && kill -0 "$(cat /tmp/pid)" && echo runs && break; done`, "runs")
 	}
