@@ -88,6 +88,16 @@ const (
 	ReasonTooLarge         Reason = "TOO_LARGE"          // over a limit that the message names
 	ReasonEnded            Reason = "ENDED"              // the process has ended
 	ReasonNotCapable       Reason = "NOT_CAPABLE"        // the runtime cannot do it
+	ReasonOwned            Reason = "OWNED"              // it belongs to a resource, in detail "owner", which alone drives it
+	ReasonIdle             Reason = "IDLE"               // nothing was done with it for its idle time
+	ReasonDoorClosed       Reason = "DOOR_CLOSED"        // a suspend or delete waits for the running task: no new one is taken
+	ReasonBuildFailed      Reason = "BUILD_FAILED"       // the environment's build failed
+	ReasonPreparation      Reason = "PREPARATION_FAILED" // the session's preparation failed
+	ReasonCancelled        Reason = "CANCELLED"          // by a caller
+	ReasonTimeLimit        Reason = "TIME_LIMIT"         // it still ran at its limit
+	ReasonExitCode         Reason = "EXIT_CODE"          // the command ended with another code than 0
+	ReasonCheckpointFailed Reason = "CHECKPOINT_FAILED"  // the copy cannot be made
+	ReasonBlobGone         Reason = "BLOB_GONE"          // what it is made of is missing or damaged in the blob store
 	ReasonStorage          Reason = "STORAGE"            // the database did not take it
 	ReasonRuntime          Reason = "RUNTIME"            // the host's runtime did not do it; the message says what it said
 	ReasonBug              Reason = "BUG"                // this should not happen; report it

@@ -20,6 +20,14 @@ type (
 	ProcessID   string // pr-…
 	ProjectID   string // pj-…, or the project "default"
 	KeyID       string // ky-…
+
+	CheckpointID  string // ck-…
+	EnvironmentID string // en-…
+	BuildID       string // bd-…
+	SessionID     string // se-…
+	TaskID        string // tk-…
+	WebhookID     string // wh-…
+	EventID       string // ev-…
 )
 
 // The prefixes of the ids, one per kind of resource.
@@ -31,6 +39,14 @@ const (
 	PrefixProcess   = "pr"
 	PrefixProject   = "pj"
 	PrefixKey       = "ky"
+
+	PrefixCheckpoint  = "ck"
+	PrefixEnvironment = "en"
+	PrefixBuild       = "bd"
+	PrefixSession     = "se"
+	PrefixTask        = "tk"
+	PrefixWebhook     = "wh"
+	PrefixEvent       = "ev"
 )
 
 const idLength = 26

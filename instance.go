@@ -38,12 +38,24 @@ type Level struct {
 // InstanceSpec is what an instance is made of; resolved once, stored with the
 // operation.
 type InstanceSpec struct {
-	Owner     string            `json:"owner"` // id of the resource it belongs to
-	Image     string            `json:"image"` // "base", "debian:bookworm", …
+	Owner     string            `json:"owner"`            // id of the resource it belongs to
+	Image     string            `json:"image"`            // "base", "debian:bookworm", …
+	Layers    []Layer           `json:"layers,omitempty"` // above the image, the lowest first
 	Env       map[string]string `json:"env,omitempty"`
 	Resources Resources         `json:"resources"`
 	Egress    Egress            `json:"egress"`
 }
+
+// Layer is what one file system has that those below it have not, as package layer
+// packs it, in the blob store that the hosts share. It never changes.
+type Layer struct {
+	Key    string `json:"key"`
+	Size   int64  `json:"size"`   // bytes
+	SHA256 string `json:"sha256"` // in hex
+}
+
+// MaxLayers bounds a chain of layers; a longer one is refused, FAILED_PRECONDITION.
+const MaxLayers = 64
 
 // Port is a port of the guest and where its host offers it.
 type Port struct {

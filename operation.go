@@ -8,13 +8,16 @@ import (
 // OperationKind is what an operation does to its resource.
 type OperationKind string
 
-// The kinds of operations on a sandbox.
+// The kinds of operations.
 const (
 	OperationCreate  OperationKind = "CREATE"
 	OperationSuspend OperationKind = "SUSPEND"
 	OperationResume  OperationKind = "RESUME"
 	OperationDelete  OperationKind = "DELETE"
 	OperationReplace OperationKind = "REPLACE" // a new boot for a lost instance, under the next incarnation
+
+	OperationCheckpoint OperationKind = "CHECKPOINT" // a copy of its disk; the sandbox stays what it is
+	OperationBuild      OperationKind = "BUILD"      // of an environment
 )
 
 // Operation is one recorded intent: pending, or kept as the journal of its
