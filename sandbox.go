@@ -96,6 +96,7 @@ type Sandbox struct {
 	Name        string
 	Project     ProjectID
 	Creator     string // the API key's name
+	Owner       string // id of the session or build that it belongs to, which alone drives it; "": none
 	Environment string
 	State       SandboxState
 	Operation   *Operation // pending; nil when nothing is

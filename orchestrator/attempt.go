@@ -184,6 +184,9 @@ func (s *Service) finish(ctx context.Context, b begun, seen holdfast.Observation
 // since the attempt began: then it need not be read again. It reports whether that
 // was so; if not, nothing was done.
 func (s *Service) finishUnchanged(ctx context.Context, b begun, seen holdfast.Observation) (row, bool, error) {
+	if b.row.Owner != "" {
+		return row{}, false, nil
+	}
 	ctx, cancel := operation.Closing(ctx, closing)
 	defer cancel()
 	var r row

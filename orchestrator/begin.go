@@ -95,6 +95,9 @@ func (s *Service) beginMutation(ctx context.Context, caller holdfast.Caller, in 
 		if !found || r.Project != caller.Project {
 			return notFound(in.ID)
 		}
+		if r.Owner != "" {
+			return owned(r)
+		}
 		b.row = r
 		pending, has, err := operation.Pending(ctx, tx, r.resource())
 		if err != nil {

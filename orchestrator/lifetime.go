@@ -74,6 +74,9 @@ func (s *Service) changeLifetime(ctx context.Context, caller holdfast.Caller, to
 		if !found || r.Project != caller.Project {
 			return notFound(to.ID)
 		}
+		if r.Owner != "" {
+			return owned(r)
+		}
 		op, has, err := operation.Pending(ctx, tx, r.resource())
 		if err != nil {
 			return err
@@ -179,12 +182,14 @@ func (s *Service) arrive(r *row, verb holdfast.OperationKind, seen holdfast.Obse
 	case holdfast.OperationDelete:
 		r.DeletedAt = now
 	}
+	r.livesAsOwner()
 }
 
 // fail makes a sandbox FAILED: its record and output are kept for a while.
 func (r *row) fail(failure *holdfast.Failure, now time.Time) {
 	r.State, r.Failure = holdfast.SandboxFailed, failure
 	r.ExpiresAt, r.Retained = now.Add(holdfast.FailedKept), true
+	r.livesAsOwner()
 }
 
 // origin is what is stored with an operation that no caller asked for.

@@ -198,13 +198,15 @@ func (s *Service) Close() error {
 // outcome is run again: everything in fn is keyed or fenced (trap T46).
 func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, now time.Time) error) error {
 	var err error
+	var last *unit
 	for range 3 {
 		err = s.config.DB.Update(ctx, func(tx store.Tx) error {
+			last = &unit{Tx: tx, service: s}
 			now, err := s.now(ctx, tx)
 			if err != nil {
 				return err
 			}
-			return fn(tx, now)
+			return fn(last, now)
 		})
 		if !errors.Is(err, store.ErrUnknownOutcome) {
 			break
@@ -212,6 +214,7 @@ func (s *Service) update(ctx context.Context, what string, fn func(tx store.Tx, 
 	}
 	if err == nil {
 		s.changes.ring()
+		last.committed()
 	}
 	return s.storageError(what, err)
 }

@@ -39,7 +39,7 @@ func (r row) ref() holdfast.InstanceRef {
 
 const rowColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl,
 	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at,
-	restart, retained, version, quota_shard`
+	restart, retained, version, quota_shard, owner`
 
 func scanRow(scan func(...any) error) (row, error) {
 	var r row
@@ -47,7 +47,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	var ttl, minted, created, updated, ready, expires, deleted int64
 	err := scan(&r.ID, &r.Project, &r.Name, &r.Creator, &r.Environment, &r.State, &r.Generation, &r.Incarnation, &r.Instance,
 		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted,
-		&r.Restart, &r.Retained, &r.Version, &r.Shard)
+		&r.Restart, &r.Retained, &r.Version, &r.Shard, &r.Owner)
 	if err != nil {
 		return row{}, err
 	}
@@ -134,11 +134,11 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
 		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart,
-		quota_shard, cpu_millis, memory_bytes)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19)`,
+		quota_shard, cpu_millis, memory_bytes, owner)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19, $20)`,
 		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
 		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
-		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes)
+		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes, r.Owner)
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
@@ -167,7 +167,7 @@ func (r row) touch(ctx context.Context, tx store.Tx) error {
 
 // save writes what may change of a locked sandbox, stamps it, and takes its number:
 // it is another one to watchers. Whatever made it FAILED or DELETED, what it held of
-// its project's quotas is given back here, once.
+// its project's quotas is given back here, once; whom it belongs to hears of it here.
 func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(r.Failure, r.Failure == nil)
 	if err != nil {
@@ -188,11 +188,15 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("save sandbox %s: %w", r.ID, err)
 	}
-	return r.giveBack(ctx, tx, from)
+	if err := r.giveBack(ctx, tx, from); err != nil {
+		return err
+	}
+	return r.tellOwner(ctx, tx, now)
 }
 
 // saveOver writes what the end of an operation changes of a sandbox, if it is as it
-// was read; false when it is not, and nothing was written.
+// was read; false when it is not, and nothing was written. It is for sandboxes that
+// belong to nobody: an owner would hear nothing.
 func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row) (bool, error) {
 	ports, err := optionalJSON(r.Ports, len(r.Ports) == 0)
 	if err != nil {

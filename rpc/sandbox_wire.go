@@ -23,7 +23,7 @@ func sandboxToWire(s holdfast.Sandbox) *v1.Sandbox {
 			return &v1.Port{Guest: int32(p.Guest), Address: text(p.Address)}
 		}),
 		CreatedAt: stamp(s.CreatedAt), UpdatedAt: stamp(s.UpdatedAt), ReadyAt: stamp(s.ReadyAt),
-		ExpiresAt: stamp(s.ExpiresAt), DeletedAt: stamp(s.DeletedAt), HostUnreachable: s.HostUnreachable,
+		ExpiresAt: stamp(s.ExpiresAt), DeletedAt: stamp(s.DeletedAt), HostUnreachable: s.HostUnreachable, Owner: s.Owner,
 	}
 	if s.Operation != nil {
 		out.Operation = operationToWire(*s.Operation)
@@ -45,7 +45,7 @@ func sandboxFromWire(s *v1.Sandbox) holdfast.Sandbox {
 			return holdfast.Port{Guest: int(p.GetGuest()), Address: p.GetAddress()}
 		}),
 		CreatedAt: instant(s.GetCreatedAt()), UpdatedAt: instant(s.GetUpdatedAt()), ReadyAt: instant(s.GetReadyAt()),
-		ExpiresAt: instant(s.GetExpiresAt()), DeletedAt: instant(s.GetDeletedAt()), HostUnreachable: s.GetHostUnreachable(),
+		ExpiresAt: instant(s.GetExpiresAt()), DeletedAt: instant(s.GetDeletedAt()), HostUnreachable: s.GetHostUnreachable(), Owner: s.GetOwner(),
 	}
 	if op := s.GetOperation(); op != nil {
 		o := operationFromWire(op)

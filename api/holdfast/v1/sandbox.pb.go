@@ -315,8 +315,10 @@ type Sandbox struct {
 	// Its host does not answer: the state is what was last known, and calls that
 	// need the guest are UNAVAILABLE, reason HOST_UNREACHABLE.
 	HostUnreachable bool `protobuf:"varint,25,opt,name=host_unreachable,json=hostUnreachable,proto3" json:"host_unreachable,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The id of the session or build that it belongs to, which alone drives it; empty when there is none.
+	Owner         string `protobuf:"bytes,26,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Sandbox) Reset() {
@@ -522,6 +524,13 @@ func (x *Sandbox) GetHostUnreachable() bool {
 		return x.HostUnreachable
 	}
 	return false
+}
+
+func (x *Sandbox) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
 }
 
 // Restart is what becomes of a sandbox when its instance is lost.
@@ -1523,7 +1532,7 @@ var File_holdfast_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xbb\v\n" +
+	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xd1\v\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1556,7 +1565,8 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
 	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x125\n" +
 	"\arestart\x18\x18 \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x12)\n" +
-	"\x10host_unreachable\x18\x19 \x01(\bR\x0fhostUnreachable\x1a6\n" +
+	"\x10host_unreachable\x18\x19 \x01(\bR\x0fhostUnreachable\x12\x14\n" +
+	"\x05owner\x18\x1a \x01(\tR\x05owner\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
