@@ -115,6 +115,10 @@ type InstancePage struct {
 // HOST_UNREACHABLE (UNAVAILABLE), and what the host answers.
 type FleetService interface {
 	EnsureInstance(ctx context.Context, level Level) (Observation, error)
+	// EnsureCheckpoint passes the level on to the instance's host, and records nothing.
+	// PRESENT of what has ended or is unknown is FAILED_PRECONDITION or NOT_FOUND;
+	// ABSENT is answered by the fleet itself only where nobody is left to make the copy.
+	EnsureCheckpoint(ctx context.Context, level CheckpointLevel) (CheckpointObservation, error)
 	// GetInstance reads; what the fleet lacks it asks the host (contract: D1).
 	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
 	ListInstances(ctx context.Context, after string, limit int) (InstancePage, error)
@@ -127,6 +131,8 @@ type FleetService interface {
 // HostService is one host's agent (H3).
 type HostService interface {
 	EnsureInstance(ctx context.Context, level Level) (Observation, error)
+	// EnsureCheckpoint copies the disk of one boot into the blob store, or ends that.
+	EnsureCheckpoint(ctx context.Context, level CheckpointLevel) (CheckpointObservation, error)
 	// GetInstance answers NOT_FOUND for what was never seen, ABSENT for a tombstone.
 	GetInstance(ctx context.Context, id InstanceID) (Observation, error)
 	ListInstances(ctx context.Context) ([]Observation, error)

@@ -48,18 +48,20 @@ func (c *manual) pass(d time.Duration) {
 type machine struct {
 	id holdfast.HostID
 
-	mu       sync.Mutex
-	down     bool
-	slow     bool // answers ABSENT with STOPPING
-	seen     map[holdfast.InstanceID]holdfast.Observation
-	boots    map[holdfast.InstanceRef]int
-	levels   []holdfast.Level
-	life     string // "": it says none
-	gets     int
-	lists    int
-	onEnsure func(holdfast.Level) // before it is taken, without the lock
-	onGet    func()
-	onList   func()
+	mu        sync.Mutex
+	down      bool
+	slow      bool // answers ABSENT with STOPPING
+	seen      map[holdfast.InstanceID]holdfast.Observation
+	boots     map[holdfast.InstanceRef]int
+	levels    []holdfast.Level
+	life      string // "": it says none
+	gets      int
+	lists     int
+	copies    []holdfast.CheckpointLevel
+	elsewhere bool                 // it answers about another checkpoint
+	onEnsure  func(holdfast.Level) // before it is taken, without the lock
+	onGet     func()
+	onList    func()
 }
 
 func newMachine(id holdfast.HostID) *machine {
@@ -121,6 +123,20 @@ func (m *machine) reach(l holdfast.Level, was holdfast.Observation, known bool) 
 		o.Address, o.Ports = "", nil
 	}
 	return o
+}
+
+func (m *machine) EnsureCheckpoint(_ context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.down {
+		return holdfast.CheckpointObservation{}, errSilent
+	}
+	m.copies = append(m.copies, l)
+	o := holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyState(l.Desired)}
+	if m.elsewhere {
+		o.Checkpoint = "ck-other"
+	}
+	return o, nil
 }
 
 func (m *machine) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {

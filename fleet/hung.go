@@ -99,6 +99,16 @@ func (g guarded) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast
 	return o, err
 }
 
+func (g guarded) EnsureCheckpoint(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	if err := g.hung.admit(g.url); err != nil {
+		return holdfast.CheckpointObservation{}, err
+	}
+	began := time.Now()
+	o, err := g.HostService.EnsureCheckpoint(ctx, l)
+	g.hung.note(ctx, g.url, err, began, l.Wait)
+	return o, err
+}
+
 func (g guarded) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
 	if err := g.hung.admit(g.url); err != nil {
 		return holdfast.Observation{}, err

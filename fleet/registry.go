@@ -88,15 +88,15 @@ func dutyEntry() reconcile.Resource {
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
-			Name: "H2", From: "orchestrator", To: "fleet", Message: "EnsureInstance",
-			Twice: "the same generation joins: no second placement, the host is asked again, the same answer",
-			Late:  "a lower generation or incarnation is refused, naming the one seen; RUNNING for a tombstone is answered ABSENT",
+			Name: "H2", From: "orchestrator", To: "fleet", Message: "EnsureInstance, EnsureCheckpoint",
+			Twice: "the same generation joins: no second placement, the host is asked again, the same answer; a checkpoint's level is passed on again, and nothing is recorded of it",
+			Late:  "a lower generation or incarnation is refused, naming the one seen; RUNNING for a tombstone is answered ABSENT; of what has ended no copy begins",
 			Never: "the orchestrator's operation stays pending and its sweep sends the level again",
 		},
 		{
-			Name: "H3", From: "fleet", To: "host agent", Message: "EnsureInstance",
-			Twice: "the host joins: an incarnation boots once",
-			Late:  "the host refuses a lower generation; after its tombstone it boots nothing",
+			Name: "H3", From: "fleet", To: "host agent", Message: "EnsureInstance, EnsureCheckpoint",
+			Twice: "the host joins: an incarnation boots once, a checkpoint is copied once",
+			Late:  "the host refuses a lower generation; after its tombstone it boots nothing, and copies nothing",
 			Never: "HOST_UNREACHABLE, and the caller repeats; what stays PLACED is asked about after 15 min, an end that is wanted is sent again each minute",
 		},
 		{

@@ -3,16 +3,19 @@ package orchestrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 	"github.com/holdfast-dev/holdfast/store"
 	"github.com/holdfast-dev/holdfast/store/postgres"
@@ -28,15 +31,25 @@ type fleet struct {
 	calls  []holdfast.Level
 	ensure func(ctx context.Context, l holdfast.Level) (holdfast.Observation, error) // nil: reached at once
 	get    func(holdfast.InstanceID) (holdfast.Observation, error)
+
+	blobs      blob.Store
+	copies     map[holdfast.CheckpointID]holdfast.CheckpointObservation
+	copyCalls  []holdfast.CheckpointLevel
+	madeOf     map[holdfast.InstanceID][]holdfast.Layer // as the last level said
+	checkpoint func(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error)
 }
 
 func newFleet() *fleet {
-	return &fleet{seen: map[holdfast.InstanceID]holdfast.Observation{}, boots: map[holdfast.InstanceRef]int{}}
+	return &fleet{seen: map[holdfast.InstanceID]holdfast.Observation{}, boots: map[holdfast.InstanceRef]int{},
+		copies: map[holdfast.CheckpointID]holdfast.CheckpointObservation{}, madeOf: map[holdfast.InstanceID][]holdfast.Layer{}}
 }
 
 func (f *fleet) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast.Observation, error) {
 	f.mu.Lock()
 	f.calls = append(f.calls, l)
+	if l.Spec != nil {
+		f.madeOf[l.Instance] = l.Spec.Layers
+	}
 	ensure := f.ensure
 	f.mu.Unlock()
 	if ensure != nil {
@@ -73,6 +86,56 @@ func (f *fleet) reach(l holdfast.Level) (holdfast.Observation, error) {
 		HostURL: "http://host", Host: "ho-1"}
 	f.seen[l.Instance] = o
 	return o, nil
+}
+
+// EnsureCheckpoint does what checkpoint says, or all goes well.
+func (f *fleet) EnsureCheckpoint(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	f.mu.Lock()
+	f.copyCalls = append(f.copyCalls, l)
+	fn := f.checkpoint
+	f.mu.Unlock()
+	if fn != nil {
+		return fn(ctx, l)
+	}
+	return f.copy(l)
+}
+
+// copy is a host that keeps tombstones and copies at once, under a key that ends in the claim.
+func (f *fleet) copy(l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o, known := f.copies[l.Checkpoint]
+	switch {
+	case l.Desired == holdfast.CheckpointAbsent:
+		o = holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyAbsent}
+	case known:
+		return o, nil
+	case l.Generation < f.seen[l.Instance].Generation:
+		return o, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleGeneration, "stale").
+			With("seen", strconv.FormatInt(f.seen[l.Instance].Generation, 10))
+	default:
+		key := fmt.Sprintf("checkpoints/%s/%d", l.Checkpoint, l.Claim)
+		info, err := f.blobs.Put(context.Background(), key, strings.NewReader("disk of "+string(l.Instance)+" for "+key))
+		if err != nil {
+			return o, err
+		}
+		o = holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyPresent, Claim: l.Claim, Added: info.Size,
+			Layers: append(slices.Clone(f.madeOf[l.Instance]), holdfast.Layer{Key: key, Size: info.Size, SHA256: info.SHA256})}
+	}
+	f.copies[l.Checkpoint] = o
+	return o, nil
+}
+
+func (f *fleet) copyLevels() []holdfast.CheckpointLevel {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.copyCalls)
+}
+
+func (f *fleet) scriptCopies(fn func(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.checkpoint = fn
 }
 
 func (f *fleet) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {

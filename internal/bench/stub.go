@@ -31,6 +31,11 @@ func reached(l holdfast.Level) holdfast.Observation {
 		State: holdfast.InstanceState(l.Desired), At: time.Now()}
 }
 
+// EnsureCheckpoint makes none.
+func (stubFleet) EnsureCheckpoint(context.Context, holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	return holdfast.CheckpointObservation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "a stub has no disk")
+}
+
 // GetInstance knows none.
 func (stubFleet) GetInstance(context.Context, holdfast.InstanceID) (holdfast.Observation, error) {
 	return holdfast.Observation{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "unknown")
@@ -78,6 +83,11 @@ func (h stubHost) EnsureInstance(_ context.Context, l holdfast.Level) (holdfast.
 	o := reached(l)
 	o.Host, o.BootID = h.id, "boot"
 	return o, nil
+}
+
+// EnsureCheckpoint makes none.
+func (h stubHost) EnsureCheckpoint(context.Context, holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	return holdfast.CheckpointObservation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "a stub has no disk")
 }
 
 // GetInstance says that it runs.

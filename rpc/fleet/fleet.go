@@ -17,6 +17,7 @@ import (
 // The paths of H2.
 const (
 	pathEnsure = "/fleet/ensure"
+	pathCopy   = "/fleet/checkpoint"
 	pathGet    = "/fleet/get"
 	pathList   = "/fleet/list"
 	pathHosts  = "/fleet/hosts"
@@ -65,6 +66,7 @@ func Handler(svc Service, key hop.ClusterKey, o Options) http.Handler {
 	}
 	calls := http.NewServeMux()
 	hop.Handle(calls, pathEnsure, svc.EnsureInstance)
+	hop.Handle(calls, pathCopy, svc.EnsureCheckpoint)
 	hop.Handle(calls, pathGet, func(ctx context.Context, in getRequest) (holdfast.Observation, error) {
 		return svc.GetInstance(ctx, in.Instance)
 	})
@@ -133,6 +135,10 @@ type dialed struct{ client hop.Client }
 
 func (d dialed) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
 	return hop.Call[holdfast.Level, holdfast.Observation](ctx, d.client, pathEnsure, level)
+}
+
+func (d dialed) EnsureCheckpoint(ctx context.Context, level holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	return hop.Call[holdfast.CheckpointLevel, holdfast.CheckpointObservation](ctx, d.client, pathCopy, level)
 }
 
 func (d dialed) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {

@@ -29,6 +29,7 @@ const (
 // served is a fleet that answers what it is given.
 type served struct {
 	level    holdfast.Level
+	copy     holdfast.CheckpointLevel
 	err      error
 	beat     holdfast.Heartbeat
 	host     holdfast.HostID
@@ -44,6 +45,17 @@ func (s *served) observation() holdfast.Observation {
 func (s *served) EnsureInstance(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
 	s.level = l
 	return s.observation(), s.err
+}
+
+func (s *served) EnsureCheckpoint(_ context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	s.copy = l
+	return s.copied(), s.err
+}
+
+func (s *served) copied() holdfast.CheckpointObservation {
+	return holdfast.CheckpointObservation{Checkpoint: "ck-1", Instance: "in-1", State: holdfast.CopyFailed, Claim: 4, Added: 5, Progress: "half",
+		Layers: []holdfast.Layer{{Key: "checkpoints/ck-1/4", Size: 6, SHA256: "ab"}}, At: time.Unix(5, 6000).UTC(),
+		Failure: &holdfast.Failure{Reason: holdfast.ReasonNoSpace, Message: "full"}}
 }
 
 func (s *served) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
@@ -116,6 +128,17 @@ func TestH2CarriesLevelsAndAnswersUnchanged(t *testing.T) {
 	}
 	if hosts, err := client.ListHosts(t.Context()); err != nil || len(hosts) != 1 || hosts[0].Used.Instances != 3 {
 		t.Errorf("hosts %+v, %v", hosts, err)
+	}
+}
+
+func TestH2CarriesACheckpointsLevelAndAnswerUnchanged(t *testing.T) {
+	svc, srv := serve(t)
+	level := holdfast.CheckpointLevel{Cluster: "cl", Epoch: 2, Checkpoint: "ck-1", Instance: "in-1", Incarnation: 2, Generation: 3, Claim: 4,
+		Desired: holdfast.CheckpointPresent, MintedAt: time.Unix(1, 2000).UTC(), Wait: time.Second}
+	got, err := dial(srv, hop.Orchestrator).EnsureCheckpoint(t.Context(), level)
+	check(t, err)
+	if !reflect.DeepEqual(got, svc.copied()) || !reflect.DeepEqual(svc.copy, level) {
+		t.Errorf("sent %+v, answered %+v", svc.copy, got)
 	}
 }
 

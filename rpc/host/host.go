@@ -13,6 +13,7 @@ import (
 // The paths of H3 and H11.
 const (
 	pathEnsure = "/host/ensure"
+	pathCopy   = "/host/checkpoint"
 	pathGet    = "/host/get"
 	pathList   = "/host/list"
 	pathAudit  = "/host/audit"
@@ -35,6 +36,7 @@ type nothing struct{}
 func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) http.Handler {
 	levels := http.NewServeMux() // what the fleet alone calls
 	hop.Handle(levels, pathEnsure, agent.EnsureInstance)
+	hop.Handle(levels, pathCopy, agent.EnsureCheckpoint)
 	hop.Handle(levels, pathWho, func(ctx context.Context, _ nothing) (holdfast.HostIdentity, error) {
 		return agent.Identity(ctx)
 	})
@@ -52,7 +54,7 @@ func Handler(agent holdfast.HostService, find FindGuest, key hop.ClusterKey) htt
 	guests.HandleFunc(pathGuest+"{instance}/{incarnation}/", func(w http.ResponseWriter, r *http.Request) { serveGuest(w, r, find) })
 
 	mux := http.NewServeMux()
-	for _, path := range []string{pathEnsure, pathAudit, pathWho} {
+	for _, path := range []string{pathEnsure, pathCopy, pathAudit, pathWho} {
 		mux.Handle(path, key.Require(hop.HostAgent, []string{hop.Fleet}, levels))
 	}
 	for _, path := range []string{pathGet, pathList} {
@@ -109,6 +111,10 @@ type client struct{ hop hop.Client }
 
 func (c client) EnsureInstance(ctx context.Context, level holdfast.Level) (holdfast.Observation, error) {
 	return hop.Call[holdfast.Level, holdfast.Observation](ctx, c.hop, pathEnsure, level)
+}
+
+func (c client) EnsureCheckpoint(ctx context.Context, level holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	return hop.Call[holdfast.CheckpointLevel, holdfast.CheckpointObservation](ctx, c.hop, pathCopy, level)
 }
 
 func (c client) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {

@@ -31,6 +31,11 @@ func (a *agent) EnsureInstance(_ context.Context, l holdfast.Level) (holdfast.Ob
 	return holdfast.Observation{Instance: l.Instance, Incarnation: l.Incarnation, Generation: l.Generation, State: holdfast.InstanceRunning}, nil
 }
 
+func (a *agent) EnsureCheckpoint(_ context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	return holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyPresent, Claim: l.Claim,
+		Layers: []holdfast.Layer{{Key: "k", Size: 1, SHA256: "ab"}}}, nil
+}
+
 func (a *agent) GetInstance(_ context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
 	if id != known {
 		return holdfast.Observation{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "never seen").On(string(id))
@@ -103,6 +108,18 @@ func TestALevelCrossesTheHopWhole(t *testing.T) {
 	_, err = svc.EnsureInstance(t.Context(), in)
 	if e := holdfast.AsError(err); e.Code != holdfast.FailedPrecondition || e.Reason != holdfast.ReasonStaleGeneration || e.Details["seen"] != "7" {
 		t.Errorf("a refusal came as %+v", e)
+	}
+}
+
+func TestACheckpointsLevelCrossesTheHopFromTheFleetAlone(t *testing.T) {
+	url, key, _, _ := serve(t)
+	level := holdfast.CheckpointLevel{Checkpoint: "ck-1", Instance: known, Claim: 3, Desired: holdfast.CheckpointPresent}
+	o, err := host.Dial(from(url, key, hop.Fleet)).EnsureCheckpoint(t.Context(), level)
+	if err != nil || o.Checkpoint != "ck-1" || o.Claim != 3 || len(o.Layers) != 1 || o.Layers[0].SHA256 != "ab" {
+		t.Errorf("answered %+v, %v", o, err)
+	}
+	if _, err := host.Dial(from(url, key, hop.Orchestrator)).EnsureCheckpoint(t.Context(), level); holdfast.CodeOf(err) != holdfast.Unauthenticated {
+		t.Errorf("the orchestrator gave a host an order: %v", err)
 	}
 }
 

@@ -102,6 +102,14 @@ func (k *keeper) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast
 	return was, nil
 }
 
+// EnsureCheckpoint implements holdfast.HostService.
+func (k *keeper) EnsureCheckpoint(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	if err := k.step(ctx, "is told of a checkpoint"); err != nil {
+		return holdfast.CheckpointObservation{}, err
+	}
+	return holdfast.CheckpointObservation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "%s has no disk", k.id)
+}
+
 // GetInstance implements holdfast.HostService.
 func (k *keeper) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
 	if err := k.step(ctx, "is asked"); err != nil {

@@ -257,6 +257,20 @@ func (h *hop) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast.Ob
 	return h.next.EnsureInstance(ctx, l)
 }
 
+func (h *hop) EnsureCheckpoint(ctx context.Context, l holdfast.CheckpointLevel) (holdfast.CheckpointObservation, error) {
+	w := h.world
+	w.mu.Lock()
+	cut := w.cut
+	w.mu.Unlock()
+	if h.held {
+		w.sched.step(ctx, "checkpoint "+string(l.Desired))
+	}
+	if cut {
+		return holdfast.CheckpointObservation{}, holdfast.E(holdfast.Unavailable, holdfast.ReasonUnreachable, "the fleet does not answer")
+	}
+	return h.next.EnsureCheckpoint(ctx, l)
+}
+
 func (h *hop) GetInstance(ctx context.Context, id holdfast.InstanceID) (holdfast.Observation, error) {
 	h.world.sched.step(ctx, "look at the instance")
 	return h.next.GetInstance(ctx, id)
