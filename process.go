@@ -44,6 +44,30 @@ type StartProcess struct {
 	Env       map[string]string `json:"env,omitempty"` // added to the sandbox's
 	Terminal  *TerminalSize     `json:"terminal,omitempty"`
 	Stdin     bool              `json:"stdin,omitempty"` // keep standard input open for WriteProcessInput
+	// Report lets the guest agent deliver a ProcessReport when it has ended. It is for
+	// the orchestrator's own processes, and needs a RequestID; callers cannot ask for it.
+	Report ReportKind `json:"report,omitempty"`
+}
+
+// ReportKind says what the end of a process means to the orchestrator.
+type ReportKind string
+
+// The kinds of reports. Each names its deliveries.
+const (
+	ReportNone  ReportKind = ""
+	ReportTask  ReportKind = "task"        // DeliveryTaskComplete
+	ReportSetup ReportKind = "environment" // DeliverySetupReady or DeliverySetupFailed, by the exit code
+)
+
+// Delivery is what the guest agent sends of a process that ended with that code.
+func (k ReportKind) Delivery(exitCode int) DeliveryKind {
+	switch {
+	case k == ReportTask:
+		return DeliveryTaskComplete
+	case exitCode == 0:
+		return DeliverySetupReady
+	}
+	return DeliverySetupFailed
 }
 
 // TerminalSize is in characters.

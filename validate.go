@@ -147,7 +147,11 @@ func (in StartProcess) Validate() error {
 			return err
 		}
 	}
-	return firstError(checkCommand(in.Command, in.Args), checkEnv(in.Env))
+	if in.Report != ReportNone && in.RequestID == "" {
+		return bad("request_id", "is empty: a process whose end is reported needs one")
+	}
+	return firstError(checkCommand(in.Command, in.Args), checkEnv(in.Env),
+		checkOneOf("report", in.Report, ReportNone, ReportTask, ReportSetup))
 }
 
 // Validate checks that there is at least one character.

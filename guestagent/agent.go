@@ -48,6 +48,10 @@ type Agent struct {
 
 	mu     sync.Mutex
 	status holdfast.GuestStatus
+
+	life    context.Context // of reports that nobody waits for; ended by Close
+	end     context.CancelFunc
+	reports sync.WaitGroup
 }
 
 // New makes an Agent that answers, but is not ready before Run has set it up.
@@ -79,8 +83,10 @@ func New(c Config) (*Agent, error) {
 		files:  root,
 		status: holdfast.GuestStatus{Instance: c.Guest.Instance, Incarnation: c.Guest.Incarnation},
 	}
+	a.life, a.end = context.WithCancel(context.Background())
 	a.processes = &processes{
-		boot: c.Guest, executor: c.Executor, files: root, clock: c.Clock, ids: c.IDs, log: c.Log,
+		report: a.reportEnd,
+		boot:   c.Guest, executor: c.Executor, files: root, clock: c.Clock, ids: c.IDs, log: c.Log,
 		ready: a.checkReady, closing: make(chan struct{}),
 		reader:   spool.Open(c.Spool, spool.Options{Notifier: c.Notifier}),
 		byID:     map[holdfast.ProcessID]*process{},
@@ -155,6 +161,7 @@ func (a *Agent) Close() error {
 	if !a.processes.shut() {
 		return nil
 	}
+	a.end()
 	err := a.config.Executor.Close(Grace)
 	recorded := make(chan struct{})
 	go func() { a.processes.awaiting.Wait(); close(recorded) }()
@@ -165,5 +172,6 @@ func (a *Agent) Close() error {
 	case <-timer.C:
 		err = errors.Join(err, errors.New("guest agent: the ends of some processes are not recorded"))
 	}
+	a.reports.Wait()
 	return errors.Join(err, a.files.close())
 }

@@ -36,7 +36,8 @@ type processes struct {
 	clock    func() time.Time
 	ids      holdfast.IDs
 	log      *slog.Logger
-	ready    func() error  // nil once processes can be started
+	ready    func() error // nil once processes can be started
+	report   func(holdfast.ReportKind, holdfast.Process) // s.mu is held: it only begins to
 	closing  chan struct{} // closed when the instance ends
 
 	writer *spool.Writer
@@ -54,9 +55,10 @@ type processes struct {
 
 // process is one of them.
 type process struct {
-	child Child
-	log   *spool.Log
-	input input
+	child  Child
+	log    *spool.Log
+	input  input
+	report holdfast.ReportKind
 
 	mu     sync.Mutex
 	record holdfast.Process
@@ -162,7 +164,7 @@ func fingerprint(in holdfast.StartProcess) (map[string][sha256.Size]byte, error)
 	fields := map[string][sha256.Size]byte{}
 	for name, value := range map[string]any{
 		"command": in.Command, "args": append([]string{}, in.Args...), "cwd": in.Cwd,
-		"env": in.Env, "terminal": in.Terminal, "stdin": in.Stdin,
+		"env": in.Env, "terminal": in.Terminal, "stdin": in.Stdin, "report": in.Report,
 	} {
 		raw, err := json.Marshal(value)
 		if err != nil {
@@ -178,7 +180,7 @@ func fingerprint(in holdfast.StartProcess) (map[string][sha256.Size]byte, error)
 
 // begin starts a process. Its record is on disk before it runs.
 func (s *processes) begin(in holdfast.StartProcess) (*process, error) {
-	p := &process{record: holdfast.Process{
+	p := &process{report: in.Report, record: holdfast.Process{
 		ID:          holdfast.ProcessID(s.ids.New(holdfast.PrefixProcess)),
 		RequestID:   in.RequestID,
 		Incarnation: s.boot.Incarnation,
@@ -284,6 +286,17 @@ func (s *processes) await(p *process) {
 	final := p.now()
 	s.recordEnd(p, final)
 	s.retire(p)
+	s.tell(p.report, final)
+}
+
+// tell reports the end of a process, where that was asked for. What ends with its
+// instance ended by no will of its own: the host tells of that.
+func (s *processes) tell(kind holdfast.ReportKind, final holdfast.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind != holdfast.ReportNone && !s.closed {
+		s.report(kind, final)
+	}
 }
 
 // recordEnd goes on until the end is recorded, as followers of the spool wait

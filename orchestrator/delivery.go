@@ -83,18 +83,22 @@ const didNote = "applied: noted"
 // didFail is what one did that made a sandbox FAILED.
 const didFail = "applied: FAILED"
 
-// guestReported is H5: ready or failed, from the guest itself.
+// guestReported is H5, from the guest itself: ready or failed, or the end of a process.
 func (s *Service) guestReported(ctx context.Context, d delivery.Received) error {
+	kind := holdfast.DeliveryKind(d.Kind)
+	switch kind {
+	case holdfast.DeliveryReady, holdfast.DeliveryFailed:
+	case holdfast.DeliveryTaskComplete, holdfast.DeliverySetupReady, holdfast.DeliverySetupFailed:
+		return s.processReported(ctx, d, kind)
+	default:
+		return fmt.Errorf("%w: guests do not report %q", delivery.ErrMalformed, d.Kind)
+	}
 	var report holdfast.GuestReport
 	if err := json.Unmarshal(d.Body, &report); err != nil {
 		return fmt.Errorf("%w: %w", delivery.ErrMalformed, err)
 	}
 	if d.Source != delivery.InstanceSource(string(report.Instance), report.Incarnation) {
 		return fmt.Errorf("%w: the report is about another boot than the one that signed it", delivery.ErrMalformed)
-	}
-	kind := holdfast.DeliveryKind(d.Kind)
-	if kind != holdfast.DeliveryReady && kind != holdfast.DeliveryFailed {
-		return fmt.Errorf("%w: guests do not report %q", delivery.ErrMalformed, d.Kind)
 	}
 	var touched holdfast.SandboxID
 	err := s.deliver(ctx, d, didNote, func(tx store.Tx, began time.Time) (string, error) {

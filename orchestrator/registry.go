@@ -17,6 +17,9 @@ func Registry() reconcile.Registry {
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliveryTaskComplete), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliverySetupReady), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliverySetupFailed), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryExited), From: "fleet", Sweep: SweepInstances},
 			// Nothing is kept of telemetry; a guest that is gone is found without it.
 			{Kind: string(holdfast.TelemetryGuest), From: "guest agent", Sweep: SweepInstances},
@@ -91,7 +94,7 @@ func hopEntries() []reconcile.Hop {
 			Never: "UNAVAILABLE: the claim ends, the operation stays pending, and a repeat or the sweep sends the level again",
 		},
 		{
-			Name: "H5", From: "guest agent", To: "orchestrator", Message: "instance.ready, instance.failed",
+			Name: "H5", From: "guest agent", To: "orchestrator", Message: "instance.ready, instance.failed, task.complete, environment.ready, environment.failed",
 			Twice: "the delivery's id is known for that boot: 2xx, nothing done",
 			Late:  "of an incarnation that is over, or of a sandbox past CREATING: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
 			Never: "the host hears readiness from its own guest, so the attempt's level is answered all the same; the sweep carries on what has no attempt",

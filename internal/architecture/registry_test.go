@@ -60,12 +60,15 @@ func owners(t *testing.T, kinds ...string) map[string]map[string]bool {
 // deliveries says who receives each kind of the root's delivery.go.
 func deliveries(to string) []string {
 	kinds := map[holdfast.DeliveryKind]string{
-		holdfast.DeliveryReady:      "orchestrator",
-		holdfast.DeliveryFailed:     "orchestrator",
-		holdfast.DeliveryExited:     "orchestrator",
-		holdfast.TelemetryGuest:     "orchestrator",
-		holdfast.DeliveryObserved:   "fleet",
-		holdfast.TelemetryHeartbeat: "fleet",
+		holdfast.DeliveryReady:        "orchestrator",
+		holdfast.DeliveryFailed:       "orchestrator",
+		holdfast.DeliveryExited:       "orchestrator",
+		holdfast.DeliveryTaskComplete: "orchestrator",
+		holdfast.DeliverySetupReady:   "orchestrator",
+		holdfast.DeliverySetupFailed:  "orchestrator",
+		holdfast.TelemetryGuest:       "orchestrator",
+		holdfast.DeliveryObserved:     "fleet",
+		holdfast.TelemetryHeartbeat:   "fleet",
 	}
 	var out []string
 	for kind, receiver := range kinds {

@@ -60,8 +60,8 @@ func (w *writer) level(l *holdfast.Level) {
 	if s := l.Spec; s != nil {
 		w.text(`,"spec":{"owner":`, s.Owner)
 		w.text(`,"image":`, s.Image)
-		// Without env, and with resources resolved, which is all of them.
-		w.ok = w.ok && len(s.Env) == 0 && s.Resources.CPUMillis != 0 && s.Resources.MemoryBytes != 0 && s.Resources.PIDs != 0
+		// Without env and layers, and with resources resolved, which is most of them.
+		w.ok = w.ok && len(s.Env) == 0 && len(s.Layers) == 0 && s.Resources.CPUMillis != 0 && s.Resources.MemoryBytes != 0 && s.Resources.PIDs != 0
 		w.number(`,"resources":{"cpu_millis":`, s.Resources.CPUMillis)
 		w.number(`,"memory_bytes":`, s.Resources.MemoryBytes)
 		w.number(`,"pids":`, s.Resources.PIDs)
