@@ -36,9 +36,9 @@ type processes struct {
 	clock    func() time.Time
 	ids      holdfast.IDs
 	log      *slog.Logger
-	ready    func() error // nil once processes can be started
+	ready    func() error                                // nil once processes can be started
 	report   func(holdfast.ReportKind, holdfast.Process) // s.mu is held: it only begins to
-	closing  chan struct{} // closed when the instance ends
+	closing  chan struct{}                               // closed when the instance ends
 
 	writer *spool.Writer
 	reader *spool.Reader

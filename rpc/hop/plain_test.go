@@ -81,7 +81,7 @@ func TestPlainMessagesAreWhatEncodingJSONMakesOfThem(t *testing.T) {
 		// As hosts and fleets send them: plain.
 		fill(rnd, reflect.ValueOf(&l).Elem(), -1)
 		fill(rnd, reflect.ValueOf(&o).Elem(), -1)
-		l.Spec.Env, o.Failure, o.Ports = nil, nil, nil
+		l.Spec.Env, l.Spec.Layers, o.Failure, o.Ports = nil, nil, nil, nil
 		check(t, l)
 		check(t, o)
 		for _, m := range []any{&l, &o} {
@@ -110,7 +110,7 @@ func FuzzPlain(f *testing.F) {
 		var o holdfast.Observation
 		fill(rnd, reflect.ValueOf(&l).Elem(), -1)
 		fill(rnd, reflect.ValueOf(&o).Elem(), -1)
-		l.Spec.Env, o.Failure, o.Ports = nil, nil, nil
+		l.Spec.Env, l.Spec.Layers, o.Failure, o.Ports = nil, nil, nil, nil
 		for _, m := range []any{l, o} {
 			raw, err := json.Marshal(m)
 			if err != nil {
