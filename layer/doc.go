@@ -5,7 +5,8 @@
 // Unpack is for archives that anyone may have made: whatever an entry is called
 // and whatever links came before it, nothing outside the root is read, written,
 // linked or removed, and an archive that grows past its limits is refused.
-// Pack is for the writable layer of an instance that does not run meanwhile.
+// Pack is for the writable layer of an instance that does not run meanwhile, Merge
+// makes one layer of several.
 package layer
 
 import (

@@ -403,6 +403,15 @@ func TestALayerCarriesEverythingAGuestChanged(t *testing.T) {
 			}
 			same(r, "unpacked for an overlay", got, seen)
 			lower = append([]string{upper}, lower...)
+
+			one := filepath.Join(at, fmt.Sprintf("one%d", i))
+			mergeInto(t, one, elsewhere[:len(elsewhere)-1], base)
+			view = overlay(t, []string{one, base}, filepath.Join(at, fmt.Sprintf("oneview%d", i)))
+			got = tree(t, view)
+			if err := unix.Unmount(view, 0); err != nil {
+				t.Fatal(err)
+			}
+			same(r, "merged into one layer", got, seen)
 		}
 		if err := os.RemoveAll(at); err != nil {
 			t.Fatal(err)
@@ -429,4 +438,40 @@ func carry(t testing.TB, from, to string, w layer.Whiteouts) int64 {
 		t.Fatalf("unpack: %v", err)
 	}
 	return stats.Entries
+}
+
+// mergeInto unpacks what several layers are as one, the topmost first.
+func mergeInto(t testing.TB, to string, from []string, base string) {
+	t.Helper()
+	var packed bytes.Buffer
+	if _, err := layer.Merge(context.Background(), from, base, &packed); err != nil {
+		t.Fatalf("merge: %v", err)
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpack(t, to, packed.Bytes(), layer.Overlay); err != nil {
+		t.Fatalf("unpack: %v", err)
+	}
+}
+
+func TestWhatIsOmittedIsNotInTheLayer(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for _, name := range []string{"etc/hosts", "etc/passwd", "run/own/secret", "run/other", "own"} {
+		path := filepath.Join(from, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var packed bytes.Buffer
+	if _, err := layer.Pack(context.Background(), from, &packed, "etc/hosts", "run/own"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unpack(t, to, packed.Bytes(), layer.Remove); err != nil {
+		t.Fatal(err)
+	}
+	names := slices.Sorted(maps.Keys(tree(t, to)))
+	if want := []string{".", "etc", "etc/passwd", "own", "run", "run/other"}; !slices.Equal(names, want) {
+		t.Errorf("the layer has %q, want %q", names, want)
+	}
 }
