@@ -36,6 +36,7 @@ type body struct {
 	failure string
 	ended   chan struct{}
 	bundle  runtime.Bundle
+	content string // of its writable layer
 }
 
 func newWorld() *world {
@@ -169,6 +170,24 @@ func (d *driver) move(ref holdfast.InstanceRef, to runtime.Phase) error {
 	}
 	b.phase = to
 	return nil
+}
+
+// Checkpoint writes what a test put into the body; a running one stands still meanwhile.
+func (d *driver) Checkpoint(ctx context.Context, ref holdfast.InstanceRef, w io.Writer) error {
+	var content []byte
+	err := d.around(ctx, "Checkpoint", ref, func() error {
+		b := d.instances[ref]
+		if b == nil || b.phase != runtime.PhaseRunning && b.phase != runtime.PhaseSuspended {
+			return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonInstanceLost, "it does not run")
+		}
+		content = []byte(b.content)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(content)
+	return err
 }
 
 func (d *driver) Stop(ctx context.Context, ref holdfast.InstanceRef) error {

@@ -6,6 +6,7 @@ package runtime
 
 import (
 	"context"
+	"io"
 	"net"
 
 	"github.com/holdfast-dev/holdfast"
@@ -20,8 +21,11 @@ type Capabilities struct {
 
 // Bundle is everything an instance is prepared from.
 type Bundle struct {
-	Ref       holdfast.InstanceRef
-	RootFS    string // directory of the read-only base; shared by many
+	Ref    holdfast.InstanceRef
+	RootFS string // directory of the read-only base; shared by many
+	Layers []string
+	// Layers are directories above RootFS, the lowest first, shared too, as package
+	// layer unpacks them for an overlay.
 	Spec      holdfast.InstanceSpec
 	Guest     holdfast.GuestConfig
 	Directory string // of the instance, on the host, durable; the driver may keep files of its own under Directory/runtime
@@ -69,6 +73,13 @@ type Driver interface {
 	Start(ctx context.Context, ref holdfast.InstanceRef) error
 	Suspend(ctx context.Context, ref holdfast.InstanceRef) error // at most once effective; suspended already: nothing
 	Resume(ctx context.Context, ref holdfast.InstanceRef) error
+	// Checkpoint writes the instance's writable layer to w, as package layer packs it,
+	// as it is at one instant: what runs stands still meanwhile, of which Inspect and
+	// List say nothing, and runs on when Checkpoint returns, whatever it returns; what
+	// is suspended stays so. If the process dies meanwhile, the next Open lets it run
+	// on. Nothing of this boot alone is in it: no secret, socket, name or address
+	// (trap T50). What neither runs nor is suspended is refused, INSTANCE_LOST.
+	Checkpoint(ctx context.Context, ref holdfast.InstanceRef, w io.Writer) error
 	// Stop kills what runs and gives back everything but the spool: processes,
 	// cgroup, network, mounts, writable layer. Absent: nothing to do, success.
 	Stop(ctx context.Context, ref holdfast.InstanceRef) error

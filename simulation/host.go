@@ -202,7 +202,7 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 		Next: homeward{host: h, ref: b.Ref, next: &wire{world: w, life: p.always()}}}}
 	agent, err := guestagent.New(guestagent.Config{
 		Guest: b.Guest, Spool: b.Spool, Executor: counting{guestagent.NewSimulatedExecutor(nil), w.boots, b.Ref}, HTTP: home, Telemetry: home,
-		Root: filepath.Join(b.Directory, "files"), Late: true, TelemetryEvery: w.config.Timing.Telemetry, Setup: h.setUp(),
+		Root: simulated.Files(b), Late: true, TelemetryEvery: w.config.Timing.Telemetry, Setup: h.setUp(),
 		IDs: holdfast.IDs{Rand: &chance{seed: w.config.Seed, who: p.Name}}, Jitter: p.jitter,
 	})
 	if err != nil {

@@ -68,11 +68,11 @@ var table = map[string]row{
 	"layer":         {modules: sys, why: "unpacks what strangers packed; nothing of ours"},
 
 	"runtime":                   {ours: ".", why: "the seam to what runs instances"},
-	"runtime/runc":              {ours: ". runtime", modules: "github.com/google/nftables github.com/opencontainers/runtime-spec github.com/vishvananda/netlink github.com/vishvananda/netns golang.org/x/sync " + sys, why: "a driver"},
-	"runtime/simulated":         {ours: ". internal/stack runtime", why: "a driver; its guests are handed to it, so that it does not know guestagent"},
-	"runtime/runtimetest":       {ours: ". runtime runtime/runtimetest/probe", modules: sys, why: "the suite that every driver passes"},
+	"runtime/runc":              {ours: ". layer runtime", modules: "github.com/google/nftables github.com/opencontainers/runtime-spec github.com/vishvananda/netlink github.com/vishvananda/netns golang.org/x/sync " + sys, why: "a driver"},
+	"runtime/simulated":         {ours: ". internal/stack layer runtime", why: "a driver; its guests are handed to it, so that it does not know guestagent"},
+	"runtime/runtimetest":       {ours: ". layer runtime runtime/runtimetest/probe", modules: sys, why: "the suite that every driver passes"},
 	"runtime/runtimetest/probe": {modules: sys, why: "runs inside the instances that the suite boots"},
-	"image":                     {ours: ". layer", modules: "github.com/google/go-containerregistry github.com/klauspost/compress golang.org/x/sync " + sys, why: "base images; knows no driver"},
+	"image":                     {ours: ". blob layer", modules: "github.com/google/go-containerregistry github.com/klauspost/compress golang.org/x/sync " + sys, why: "base images; knows no driver"},
 
 	"simulation":            {ours: "*", modules: "*", why: "the whole system under virtual time, wired as internal/server does"},
 	"simulation/step":       {ours: ". runtime store", why: "decorates what parties are given: interfaces, never a party"},

@@ -65,7 +65,7 @@ func newSimulatedGuest(way gatewayTripper, b runtime.Bundle) (simulated.Guest, e
 	home := &http.Client{Transport: way}
 	agent, err := guestagent.New(guestagent.Config{
 		Guest: b.Guest, Spool: b.Spool, Executor: guestagent.NewSimulatedExecutor(time.After), HTTP: home, Telemetry: home,
-		Root: filepath.Join(b.Directory, "files"), Late: true,
+		Root: simulated.Files(b), Late: true,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("simulated guest: %w", err)

@@ -21,7 +21,7 @@ import (
 type victim struct {
 	Config Config
 	Bundle runtime.Bundle
-	Verbs  []string // "prepare", "start", "suspend", "resume", "stop"
+	Verbs  []string // "prepare", "start", "suspend", "resume", "checkpoint", "stop"
 }
 
 const (
@@ -58,6 +58,8 @@ func beVictim(text string) error {
 			err = d.Suspend(ctx, v.Bundle.Ref)
 		case "resume":
 			err = d.Resume(ctx, v.Bundle.Ref)
+		case "checkpoint":
+			err = d.Checkpoint(ctx, v.Bundle.Ref, endless{})
 		case "stop":
 			err = d.Stop(ctx, v.Bundle.Ref)
 		}

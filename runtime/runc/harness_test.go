@@ -304,7 +304,7 @@ func halfSteps() map[string]func(*testing.T, runtime.Driver, runtime.Bundle) {
 			for _, dir := range []string{f.upper(), f.work(), f.merged()} {
 				err = errors.Join(err, os.Mkdir(dir, 0o755))
 			}
-			return errors.Join(err, mountRoot(b.RootFS, f))
+			return errors.Join(err, mountRoot(b, f))
 		}),
 		"a create cut off early": step(func(_ *testing.T, d *Driver, b runtime.Bundle) error {
 			return os.Mkdir(filepath.Join(d.oci.root, containerID(b.Ref)), 0o700)

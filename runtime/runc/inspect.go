@@ -18,6 +18,7 @@ type sight struct {
 	directory bool // of ours
 	prepared  bool
 	started   bool
+	copying   bool   // if it stands still, then for a checkpoint
 	runtime   string // the OCI runtime's word; "" where it has no such container
 	pid       int    // of the guest agent, as the OCI runtime says
 	groups    bool   // a control group is there
@@ -30,6 +31,8 @@ func (s sight) phase() (runtime.Phase, string) {
 	switch {
 	case s.runtime == "running":
 		return runtime.PhaseRunning, ""
+	case s.runtime == "paused" && s.copying:
+		return runtime.PhaseRunning, "it stands still for a checkpoint"
 	case s.runtime == "paused":
 		return runtime.PhaseSuspended, ""
 	case s.runtime == "created" && s.prepared:
@@ -117,10 +120,11 @@ func (d *Driver) runs(ref holdfast.InstanceRef, s sight) (int, error) {
 func (d *Driver) lookAround(ref holdfast.InstanceRef) (sight, error) {
 	f, id := d.files(ref), containerID(ref)
 	var s sight
-	var errs [6]error
+	var errs [7]error
 	s.directory, errs[0] = exists(string(f))
 	s.prepared, errs[1] = exists(f.prepared())
 	s.started, errs[2] = exists(f.started())
+	s.copying, errs[6] = exists(f.copying())
 	groups, err := d.cgroups.directories(id)
 	s.groups, errs[3] = len(groups) > 0, err
 	if s.groups {

@@ -53,6 +53,8 @@ func (f files) pid() string             { return f.path("pid") }     // the OCI 
 func (f files) log() string             { return f.path("oci.log") } // of the OCI runtime's create
 func (f files) settings() string        { return f.path("settings.json") }
 func (f files) prepared() string        { return f.path("prepared") } // a mark: Prepare finished
+func (f files) copying() string         { return f.path("copying") }  // a mark: it stands still for a checkpoint, if it does
+func (f files) lower() string           { return f.path("lower") }    // links to the layers above the base
 func (f files) started() string         { return f.path("started") }  // a mark: guest code may have run
 
 const socketName = "guest.sock"

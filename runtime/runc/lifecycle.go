@@ -55,6 +55,9 @@ func (d *Driver) startable(ctx context.Context, ref holdfast.InstanceRef) (bool,
 
 // Suspend implements runtime.Driver: every process of the instance is frozen.
 func (d *Driver) Suspend(ctx context.Context, ref holdfast.InstanceRef) error {
+	if err := d.endCopy(ctx, ref); err != nil {
+		return fmt.Errorf("runc: suspend: %w", err)
+	}
 	// The OCI runtime would freeze what was never started, too.
 	seen, err := d.look(ctx, ref)
 	if err != nil {
@@ -70,6 +73,9 @@ func (d *Driver) Suspend(ctx context.Context, ref holdfast.InstanceRef) error {
 
 // Resume implements runtime.Driver.
 func (d *Driver) Resume(ctx context.Context, ref holdfast.InstanceRef) error {
+	if err := d.endCopy(ctx, ref); err != nil {
+		return fmt.Errorf("runc: resume: %w", err)
+	}
 	_, err := d.oci.run(ctx, "resume", containerID(ref))
 	if err == nil {
 		return nil

@@ -64,7 +64,11 @@ func (d *Driver) check(b runtime.Bundle) error {
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
 		return refuse("the guest agent %s on the host is not an executable file", filepath.Base(d.config.Guest))
 	}
-	for what, path := range map[string]string{"root file system": b.RootFS, "spool": b.Spool} {
+	needed := map[string]string{"root file system": b.RootFS, "spool": b.Spool}
+	for i, path := range b.Layers {
+		needed["layer "+strconv.Itoa(i+1)] = path
+	}
+	for what, path := range needed {
 		info, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) || err == nil && !info.IsDir() {
 			return refuse("the %s of the instance is not a directory on the host", what)
@@ -187,7 +191,7 @@ func (d *Driver) create(ctx context.Context, b runtime.Bundle) (err error) {
 		return fmt.Errorf("the guest's socket: %w", err)
 	}
 	defer func() { err = errors.Join(err, socket.Close()) }()
-	if err := mountRoot(b.RootFS, f); err != nil {
+	if err := mountRoot(b, f); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unmountRoot(context.WithoutCancel(ctx), f)) }()

@@ -6,30 +6,90 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/holdfast-dev/holdfast/runtime"
 	"golang.org/x/sys/unix"
 )
 
-// mountRoot mounts the writable layer over the shared base. The host's view of
-// it lasts only until the OCI runtime has entered it: from then on the mount
-// lives and dies with the guest's namespace, and cannot be left behind.
-func mountRoot(base string, f files) error {
-	// volatile: the layer ends with the instance and never outlives its host's
-	// boot, so nothing waits for its disk. Kernels before 5.10 do not know it.
-	escape := strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`)
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", escape.Replace(base), escape.Replace(f.upper()), escape.Replace(f.work()))
-	if len(options) >= os.Getpagesize()-len(",volatile") {
-		return fmt.Errorf("mounting the root: the paths are too long (%d bytes)", len(options))
+// mountRoot mounts the writable layer over the shared base, and what is between.
+// The host's view of it lasts only until the OCI runtime has entered it: from then
+// on the mount lives and dies with the guest's namespace, and cannot be left behind.
+func mountRoot(b runtime.Bundle, f files) error {
+	if len(b.Layers) == 0 {
+		if err := mountOverlay(f.merged(), escaped(b.RootFS), escaped(f.upper()), escaped(f.work())); err != nil {
+			return fmt.Errorf("mounting the root: %w", err)
+		}
+		return nil
 	}
-	err := unix.Mount("overlay", f.merged(), "overlay", 0, options+",volatile")
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.Mount("overlay", f.merged(), "overlay", 0, options)
+	if err := makeDirectory(f.lower(), 0o700); err != nil {
+		return err
 	}
+	var lower []string
+	for i, directory := range append([]string{b.RootFS}, b.Layers...) {
+		link := filepath.Join(f.lower(), strconv.Itoa(i))
+		if err := os.Symlink(directory, link); err != nil {
+			return err
+		}
+		lower = append(lower, relative(f, link))
+	}
+	slices.Reverse(lower) // the topmost first
+	err := within(string(f), func() error {
+		return mountOverlay(relative(f, f.merged()), strings.Join(lower, ":"), relative(f, f.upper()), relative(f, f.work()))
+	})
 	if err != nil {
-		return fmt.Errorf("mounting the root: %w", err)
+		return fmt.Errorf("mounting the root of %d layers: %w", len(lower), err)
 	}
 	return nil
+}
+
+// relative is a path below the boot's directory as it is called in there: a mount's
+// options have one page, which holds the names of few directories.
+func relative(f files, path string) string { return strings.TrimPrefix(path, string(f)+"/") }
+
+func escaped(path string) string {
+	return strings.NewReplacer(`\`, `\\`, ":", `\:`, ",", `\,`).Replace(path)
+}
+
+func mountOverlay(on, lower, upper, work string) error {
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
+	// What a layer cannot say is off: else a checkpoint could not be made of it.
+	const plain = ",redirect_dir=off,metacopy=off,index=off"
+	// volatile: the layer ends with the instance and never outlives its host's
+	// boot, so nothing waits for its disk. Kernels before 5.10 do not know it, and
+	// those before 4.19 not all of the others.
+	const volatile = ",volatile"
+	if len(options) >= os.Getpagesize()-len(plain)-len(volatile) {
+		return fmt.Errorf("the paths are too long (%d bytes)", len(options))
+	}
+	err := unix.Mount("overlay", on, "overlay", 0, options+plain+volatile)
+	for _, fewer := range []string{plain, ""} {
+		if errors.Is(err, unix.EINVAL) {
+			err = unix.Mount("overlay", on, "overlay", 0, options+fewer)
+		}
+	}
+	return err
+}
+
+// within calls a function whose relative paths are below a directory.
+func within(directory string, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread, which alone goes there, ends with this.
+		goruntime.LockOSThread()
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Chdir(directory)
+		}
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
 }
 
 // unmountRoot unmounts whatever is mounted on the root, be it nothing.

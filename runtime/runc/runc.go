@@ -144,6 +144,9 @@ func (d *Driver) Open(ctx context.Context) (gateway net.Listener, url string, er
 	if d.cgroups.roots, err = cgroupRoots(); err != nil {
 		return nil, "", fmt.Errorf("runc: open: %w", err)
 	}
+	if err := d.endCopies(ctx); err != nil {
+		return nil, "", fmt.Errorf("runc: open: %w", err)
+	}
 	if err := d.adoptNetwork(); err != nil {
 		return nil, "", fmt.Errorf("runc: open: network: %w", err)
 	}

@@ -107,7 +107,7 @@ func bareRun(d *Driver, made runtime.Bundle) (took time.Duration, err error) {
 		}
 	}
 	begin := time.Now()
-	if err := mountRoot(made.RootFS, bare); err != nil {
+	if err := mountRoot(made, bare); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, unmountRoot(context.Background(), bare)) }()

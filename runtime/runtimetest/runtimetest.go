@@ -51,6 +51,10 @@ func Run(t *testing.T, harness Harness) {
 		"C4_ListSeesWhatNobodyRecorded":          lists,
 		"WaitReturnsWhenTheGuestEnds":            waits,
 		"ASuspendedGuestStandsStillAndComesBack": suspends,
+		"T50_ACheckpointHasTheFilesAndNoSecret":  checkpoints,
+		"E4_ForksAndTheirSourceAreIndependent":   forks,
+		"ACheckpointLeavesNothingStandingStill":  standingStill,
+		"ACheckpointIsOfWhatLives":               onlyTheLiving,
 		"GuestsReachTheGateway":                  gateways,
 		"ManyAtOnce":                             many,
 		"ACancelledCallLeavesNothingHidden":      cancelled,
@@ -127,12 +131,15 @@ func (b *bench) bundle() runtime.Bundle {
 	made := runtime.Bundle{
 		Ref: ref, RootFS: b.RootFS, Directory: dir, Spool: filepath.Join(dir, "spool"),
 		Spec:  holdfast.InstanceSpec{Image: "base", Egress: holdfast.EgressNone},
-		Guest: holdfast.GuestConfig{Instance: id, Incarnation: 1, Secret: []byte("secret"), CallbackURL: b.url},
+		Guest: holdfast.GuestConfig{Instance: id, Incarnation: 1, Secret: []byte(secret), CallbackURL: b.url},
 	}
 	b.must(os.MkdirAll(made.Spool, 0o700), "spool")
 	b.bundles = append(b.bundles, made)
 	return made
 }
+
+// secret is what every guest is told.
+const secret = "nobody may read this"
 
 func (b *bench) stopAll() {
 	for _, each := range b.bundles {

@@ -46,7 +46,7 @@ func newDriver() *simulated.Driver {
 	d = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
 		ctx, exit := context.WithCancel(context.Background())
 		return &guest{spool: b.Spool, ctx: ctx, exit: exit, probe: probe.Probe{
-			Nonce: rand.Text(), Exit: exit, Print: func(string) {},
+			Nonce: rand.Text(), Exit: exit, Root: simulated.Files(b), Print: func(string) {},
 			HTTP: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return d.DialGateway(ctx, b.Ref)
 			}}},

@@ -22,6 +22,8 @@ const (
 	MethodList      Method = "List"
 	MethodWait      Method = "Wait"
 	MethodDialGuest Method = "DialGuest"
+
+	MethodCheckpoint Method = "Checkpoint"
 )
 
 // Call is one call of the driver. Open and List concern no instance.

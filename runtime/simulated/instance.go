@@ -20,6 +20,7 @@ type instance struct {
 
 	mu      sync.Mutex
 	started bool
+	copying bool // it stands still for a checkpoint
 	detail  string
 	cancel  context.CancelFunc
 }
@@ -111,7 +112,7 @@ func (i *instance) phaseLocked() runtime.Phase {
 	switch {
 	case !i.started:
 		return runtime.PhasePrepared
-	case i.gate.frozen():
+	case i.gate.frozen() && !i.copying:
 		return runtime.PhaseSuspended
 	}
 	return runtime.PhaseRunning

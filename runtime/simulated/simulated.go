@@ -158,6 +158,11 @@ func (d *Driver) Close() error {
 // Prepare implements runtime.Driver.
 func (d *Driver) Prepare(ctx context.Context, b runtime.Bundle) error {
 	return d.host.suffer(ctx, Call{MethodPrepare, b.Ref}, func() error {
+		if d.host.find(b.Ref) == nil {
+			if err := fill(ctx, b); err != nil {
+				return err
+			}
+		}
 		d.host.mu.Lock()
 		defer d.host.mu.Unlock()
 		if i := d.host.instances[b.Ref]; i != nil {

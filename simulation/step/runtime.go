@@ -3,6 +3,7 @@ package step
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strconv"
 	"sync"
@@ -67,6 +68,11 @@ func (d *Driver) Suspend(ctx context.Context, ref holdfast.InstanceRef) error {
 // Resume implements runtime.Driver.
 func (d *Driver) Resume(ctx context.Context, ref holdfast.InstanceRef) error {
 	return d.call(ctx, "Resume", ref, func() error { return d.Next.Resume(ctx, ref) })
+}
+
+// Checkpoint implements runtime.Driver.
+func (d *Driver) Checkpoint(ctx context.Context, ref holdfast.InstanceRef, w io.Writer) error {
+	return d.call(ctx, "Checkpoint", ref, func() error { return d.Next.Checkpoint(ctx, ref, w) })
 }
 
 // Stop implements runtime.Driver.

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -21,6 +23,7 @@ type Probe struct {
 	Exit  func()       // ends the instance
 	Print func(string) // writes to the console
 	Try   func(request string) string
+	Root  string // of the files that it writes and reads; "": "/"
 }
 
 // Serve answers until the listener closes.
@@ -62,11 +65,38 @@ func (p Probe) do(request string) string {
 		return p.get(rest)
 	case "dial":
 		return dial(rest)
+	case "write", "read", "remove":
+		return p.file(verb, rest)
 	}
 	if p.Try != nil {
 		return p.Try(request)
 	}
 	return "unknown request"
+}
+
+// file does one thing with a file: its content has no line ends, and its directory
+// is made.
+func (p Probe) file(verb, rest string) string {
+	name, content, _ := strings.Cut(rest, " ")
+	path := filepath.Join("/", p.Root, name)
+	var err error
+	switch verb {
+	case "write":
+		if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
+			err = os.WriteFile(path, []byte(content), 0o600)
+		}
+	case "read":
+		var data []byte
+		if data, err = os.ReadFile(path); err == nil {
+			return "content " + string(data)
+		}
+	case "remove":
+		err = os.RemoveAll(path)
+	}
+	if err != nil {
+		return "error " + err.Error()
+	}
+	return "done"
 }
 
 func (p Probe) get(url string) string {
