@@ -53,6 +53,8 @@ type conn struct {
 	fault error
 	// committing is set while the writer's own COMMIT runs, see guard.
 	committing bool
+	// parked is set while a closing copy leaves the connection to the next one: see spare.
+	parked bool
 }
 
 type baseStmt interface {
@@ -218,6 +220,9 @@ func (c *conn) settle() error {
 
 // Close implements driver.Conn.
 func (c *conn) Close() error {
+	if c.parked {
+		return nil
+	}
 	var errs []error
 	for _, s := range c.kept {
 		errs = append(errs, s.Close())

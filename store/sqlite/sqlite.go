@@ -32,7 +32,8 @@ type Config struct {
 	// Memory keeps the database in memory, until Close. Opened inside a testing/synctest bubble it works there.
 	Memory bool
 	// From makes a database in memory begin as a copy of another one in memory, to which
-	// nobody writes meanwhile, instead of empty: one that was migrated saves the migrations.
+	// nobody writes meanwhile, instead of empty: one that was migrated saves the migrations. It is closed after its
+	// copies, and takes what they leave to the next copy: connections and their statements.
 	From *DB
 	// Clock is what Tx.Now tells. Default: time.Now.
 	Clock func() time.Time
@@ -56,6 +57,9 @@ type DB struct {
 	// gate is nil for a file. In memory there is no write-ahead log to read beside the writer, so groups and views
 	// take turns: whoever runs holds the one token.
 	gate chan struct{}
+	// spares are what closed copies of this one left; spare is what this one, a copy, is to leave; nil: nothing.
+	spares spares
+	spare  *spare
 
 	mu     sync.Mutex
 	closed bool
@@ -124,47 +128,73 @@ func (cfg Config) name() string {
 }
 
 func open(ctx context.Context, cfg Config, migrations []store.Migrations) (_ *DB, err error) {
-	dsn, err := cfg.dsn()
-	if err != nil {
+	db := &DB{cfg: cfg}
+	if cfg.Memory {
+		db.gate = make(chan struct{}, 1)
+	}
+	var one *spare
+	if cfg.From != nil {
+		one = cfg.From.spares.take(cfg)
+		db.spare = &spare{busy: cfg.BusyTimeout}
+	}
+	if one != nil {
+		db.dsn, db.spare = one.dsn, one
+	} else if db.dsn, err = cfg.dsn(); err != nil {
 		return nil, err
 	}
-	write, err := openPool(dsn, 1)
+	write, read, err := db.pools(one)
 	if err != nil {
 		return nil, err
-	}
-	read, err := openPool(dsn+"&_query_only=1", cfg.Readers)
-	if err != nil {
-		return nil, errors.Join(err, write.Close())
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, read.Close(), write.Close())
 		}
 	}()
-	if err := checkPragmas(ctx, write, cfg); err != nil {
-		return nil, err
-	}
-	// In memory the database lives as long as a connection to it: this one outlives a replaced writer.
-	if err := read.PingContext(ctx); err != nil {
-		return nil, err
-	}
-	if cfg.From != nil {
-		err = copyFrom(ctx, read, cfg.From.dsn)
-	} else {
-		err = migrate.Up(ctx, goose.DialectSQLite3, write, migrations)
-	}
-	if err != nil {
-		return nil, err
-	}
-	db := &DB{cfg: cfg, dsn: dsn, readers: read}
-	if cfg.Memory {
-		db.gate = make(chan struct{}, 1)
+	db.readers = read
+	if one == nil {
+		if err := db.fill(ctx, write, migrations); err != nil {
+			return nil, err
+		}
 	}
 	db.writer, err = newWriter(ctx, write, db.gate, cfg)
 	if err != nil {
 		return nil, err
 	}
 	return db, nil
+}
+
+// pools opens the pools of connections, with a spare's if there is one.
+func (db *DB) pools(one *spare) (write, read *sql.DB, err error) {
+	var writer, reader *conn
+	if one != nil {
+		writer, reader = one.write, one.read
+	}
+	if write, err = openPool(db.dsn, 1, writer); err != nil {
+		return nil, nil, err
+	}
+	if read, err = openPool(db.dsn+"&_query_only=1", db.cfg.Readers, reader); err != nil {
+		return nil, nil, errors.Join(err, write.Close())
+	}
+	return write, read, nil
+}
+
+// fill gives a database its first content: a copy's, or what migrations make.
+func (db *DB) fill(ctx context.Context, write *sql.DB, migrations []store.Migrations) error {
+	if err := checkPragmas(ctx, write, db.cfg); err != nil {
+		return err
+	}
+	// In memory the database lives as long as a connection to it: this one outlives a replaced writer.
+	if err := db.readers.PingContext(ctx); err != nil {
+		return err
+	}
+	if db.cfg.From == nil {
+		return migrate.Up(ctx, goose.DialectSQLite3, write, migrations)
+	}
+	if err := copyFrom(ctx, db.readers, db.cfg.From.dsn); err != nil {
+		return err
+	}
+	return db.copied(ctx, write)
 }
 
 // dsn makes sure that the file exists and is private, and names it with the settings that every connection shares.
@@ -213,12 +243,13 @@ func copyFrom(ctx context.Context, pool *sql.DB, name string) (err error) {
 	})
 }
 
-func openPool(dsn string, size int) (*sql.DB, error) {
+// openPool opens a pool, whose first connection is the spare one unless that is nil.
+func openPool(dsn string, size int, one *conn) (*sql.DB, error) {
 	base, err := modernc.NewConnector(dsn)
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(connector{base})
+	pool := sql.OpenDB(&second{connector: connector{base}, spare: one})
 	pool.SetMaxOpenConns(size)
 	pool.SetMaxIdleConns(size)
 	return pool, nil
@@ -263,8 +294,13 @@ func (db *DB) Close() error {
 
 	db.views.Wait()
 	db.writer.stop()
+	left := db.leave()
 	// The writer's connection goes last: the last one to close folds the log into the file.
-	if err := errors.Join(db.readers.Close(), db.writer.close()); err != nil {
+	err := errors.Join(db.readers.Close(), db.writer.close(), db.spares.close())
+	if left != nil {
+		err = errors.Join(err, db.cfg.From.spares.put(left))
+	}
+	if err != nil {
 		return fmt.Errorf("close database %s: %w", db.cfg.name(), err)
 	}
 	return nil
