@@ -6,11 +6,8 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,13 +53,13 @@ func (b *bench) run(t *testing.T, s Schedule) (report *Report) {
 	return report
 }
 
-// tell shows a violation: what it is, a schedule that is as short as it gets, what
+// tell says what a violation is, with a schedule that is as short as it gets, what
 // happened in it, and how to see it again.
-func (b *bench) tell(t *testing.T, r *Report) {
+func (b *bench) tell(t *testing.T, r *Report) string {
 	t.Helper()
 	short := Shrink(r.Schedule, r.Violations[0], 300, func(s Schedule) []string { return b.run(t, s).Violations })
 	again := b.run(t, short)
-	t.Errorf("seed %d breaks an invariant:\n\t%s\nits shortest schedule has %d of %d elements; again:\n\tgo test ./simulation -run TestReplay -v -schedule '%s'\n%s",
+	return fmt.Sprintf("seed %d breaks an invariant:\n\t%s\nits shortest schedule has %d of %d elements; again:\n\tgo test ./simulation -run TestReplay -v -schedule '%s'\n%s",
 		r.Schedule.Seed, strings.Join(r.Violations, "\n\t"), short.Len(), r.Schedule.Len(), short, strings.Join(again.Trace.Lines(false), "\n"))
 }
 
@@ -93,26 +90,14 @@ func TestASeedIsTheSameRunInAnotherProcess(t *testing.T) {
 	}
 }
 
-// tally is what all runs of a proof showed.
-type tally struct {
-	next      atomic.Uint64 // the seed to run
-	seeds     atomic.Int64
-	failures  atomic.Int64
-	differing atomic.Int64
-	lines     atomic.Int64
+// seeds are some that follow each other, and what their runs showed.
+type seeds struct{ First, Last uint64 }
 
-	mu    sync.Mutex
-	fired map[string]int64
-}
-
-func (y *tally) add(r *Report) {
-	y.seeds.Add(1)
-	y.lines.Add(int64(len(r.Trace.lines)))
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	for kind, n := range r.Fired {
-		y.fired[kind] += n
-	}
+type shown struct {
+	Seeds, Steps int64
+	Fired        map[string]int64
+	Violations   []string // each told at length
+	Differing    []string
 }
 
 // enough is how many failing seeds one test shows.
@@ -122,55 +107,81 @@ const enough = 3
 // then shows fewer seeds.
 const patience = 150 * time.Second
 
+// The goal of a whole proof, and how many seeds a worker gets at a time.
+const (
+	goal  = 100_000
+	batch = 10
+)
+
 // TestProveSimulation runs seeds, each twice, until there were enough of them or the
 // time is over. No run may break an invariant, no seed may be two runs, and every
 // kind of fault must have happened.
 func TestProveSimulation(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400)) // short lives: collecting less often is faster
 	budget, whole := prove.Budget(t)
-	seeds := uint64(prove.Slice(2000, 20))
-	deadline := time.Now().Add(patience)
+	last, deadline := uint64(prove.Slice(2000, 20)), time.Now().Add(patience)
 	if whole {
-		seeds, deadline = 1<<62, time.Now().Add(budget)
+		last, deadline = goal, time.Now().Add(budget)
 	}
-	b, y := newBench(t), &tally{fired: map[string]int64{}}
-	t.Run("shards", func(t *testing.T) {
-		for range runtime.GOMAXPROCS(0) {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for time.Now().Before(deadline) && y.failures.Load() < enough {
-					seed := y.next.Add(1)
-					if seed > seeds {
-						return
-					}
-					b.prove(t, y, seed)
-				}
-			})
-		}
-	})
-	prove.Report(t, prove.Figure{Rung: 3, Name: "simulation seeds, each run twice", Value: y.seeds.Load(), Goal: 100_000,
-		Violations: y.failures.Load() + y.differing.Load(), Note: fmt.Sprintf("%d steps; faults: %s", y.lines.Load(), y.faults())})
-	if y.seeds.Load() < 1000 {
+	b, next := newBench(t), uint64(1)
+	sum := shown{Fired: map[string]int64{}}
+	ran := prove.Farm[seeds, shown]{
+		Next: func() (seeds, bool) {
+			if next > last || time.Now().After(deadline) || len(sum.Violations)+len(sum.Differing) >= enough {
+				return seeds{}, false
+			}
+			some := seeds{next, min(next+batch-1, last)}
+			next = some.Last + 1
+			return some, true
+		},
+		Work: b.prove,
+		Done: func(_ seeds, one shown) {
+			sum.add(one)
+			for _, text := range append(one.Violations, one.Differing...) {
+				t.Error(text)
+			}
+		},
+	}.Run(t)
+	if !ran {
+		return
+	}
+	prove.Report(t, prove.Figure{Rung: 3, Name: "simulation seeds, each run twice", Value: sum.Seeds, Goal: goal,
+		Violations: int64(len(sum.Violations) + len(sum.Differing)), Note: fmt.Sprintf("%d steps; faults: %s", sum.Steps, sum.faults())})
+	if sum.Seeds < 1000 {
 		return // too few for every kind of fault to have had its turn
 	}
 	for _, kind := range append(hopFaults(), troubleKinds()...) {
-		if y.fired[kind] == 0 {
-			t.Errorf("in %d runs nothing suffered %q: the run shows nothing about it", y.seeds.Load(), kind)
+		if sum.Fired[kind] == 0 {
+			t.Errorf("in %d runs nothing suffered %q: the run shows nothing about it", sum.Seeds, kind)
 		}
 	}
 }
 
-func (b *bench) prove(t *testing.T, y *tally, seed uint64) {
-	s := Generate(seed)
-	r, again := b.run(t, s), b.run(t, s)
-	y.add(r)
-	if r.Sum != again.Sum {
-		y.differing.Add(1)
-		t.Errorf("seed %d is two runs, %016x and %016x: %s", seed, r.Sum, again.Sum, firstDifference(r.Trace, again.Trace))
+// prove runs each of some seeds twice.
+func (b *bench) prove(t *testing.T, some seeds) shown {
+	out := shown{Fired: map[string]int64{}}
+	for seed := some.First; seed <= some.Last; seed++ {
+		s := Generate(seed)
+		r, again := b.run(t, s), b.run(t, s)
+		out.Seeds++
+		out.Steps += int64(len(r.Trace.lines))
+		for kind, n := range r.Fired {
+			out.Fired[kind] += n
+		}
+		if r.Sum != again.Sum {
+			out.Differing = append(out.Differing, fmt.Sprintf("seed %d is two runs, %016x and %016x: %s", seed, r.Sum, again.Sum, firstDifference(r.Trace, again.Trace)))
+		}
+		if len(r.Violations) > 0 {
+			out.Violations = append(out.Violations, b.tell(t, r))
+		}
 	}
-	if len(r.Violations) > 0 {
-		y.failures.Add(1)
-		b.tell(t, r)
+	return out
+}
+
+func (y *shown) add(one shown) {
+	y.Seeds, y.Steps = y.Seeds+one.Seeds, y.Steps+one.Steps
+	y.Violations, y.Differing = append(y.Violations, one.Violations...), append(y.Differing, one.Differing...)
+	for kind, n := range one.Fired {
+		y.Fired[kind] += n
 	}
 }
 
@@ -190,10 +201,10 @@ func troubleKinds() []string {
 }
 
 // faults is how often each happened.
-func (y *tally) faults() string {
+func (y *shown) faults() string {
 	var all []string
-	for _, kind := range slices.Sorted(maps.Keys(y.fired)) {
-		all = append(all, fmt.Sprintf("%s %d", kind, y.fired[kind]))
+	for _, kind := range slices.Sorted(maps.Keys(y.Fired)) {
+		all = append(all, fmt.Sprintf("%s %d", kind, y.Fired[kind]))
 	}
 	return strings.Join(all, ", ")
 }

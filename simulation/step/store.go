@@ -128,15 +128,22 @@ type Names struct{ byCounter sync.Map } // of program counters: string
 // caller names the function whose transaction it is: the innermost one of ours that
 // is not itself a way to transactions.
 func (n *Names) caller() string {
-	var pcs [32]uintptr
-	for _, pc := range pcs[:runtime.Callers(4, pcs[:])] {
-		name, known := n.byCounter.Load(pc)
-		if !known {
-			name = nameAt(pc)
-			n.byCounter.Store(pc, name)
+	// To look far up a stack is dear, and the name is near: a few frames at a time.
+	var pcs [8]uintptr
+	for skip := 4; skip < 36; skip += len(pcs) {
+		found := runtime.Callers(skip, pcs[:])
+		for _, pc := range pcs[:found] {
+			name, known := n.byCounter.Load(pc)
+			if !known {
+				name = nameAt(pc)
+				n.byCounter.Store(pc, name)
+			}
+			if name != "" {
+				return name.(string)
+			}
 		}
-		if name != "" {
-			return name.(string)
+		if found < len(pcs) {
+			break
 		}
 	}
 	return "?"
