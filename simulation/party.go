@@ -28,10 +28,16 @@ type Party struct {
 	life   *life             // nil before the first start
 	wanted bool              // to be up: what fails to start is tried again
 	paused chan struct{}     // closed when it goes on; nil: it is not paused
-	counts map[string]int    // steps that were alike
+	counts map[likeness]int  // steps that were alike
 	number int               // steps taken
 	kinds  map[step.Kind]int // of those
 	plans  map[place]func(s *step.Step)
+}
+
+// likeness is what steps that are alike have in common.
+type likeness struct {
+	kind             step.Kind
+	name, key, actor string
 }
 
 // place is before or after a party's step of a number, of all its steps or of a kind.
@@ -240,7 +246,7 @@ func (p *Party) passes() {
 func (p *Party) alike(s *step.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := string(s.Kind) + " " + s.Name + " " + s.Key + " " + s.Actor
+	key := likeness{s.Kind, s.Name, s.Key, s.Actor}
 	p.counts[key]++
 	s.N = p.counts[key]
 }

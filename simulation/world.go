@@ -194,7 +194,7 @@ func (w *World) populate() error {
 }
 
 func (w *World) party(name string, run func(context.Context, *life) error) *Party {
-	return &Party{Name: name, world: w, run: run, skew: w.config.Skews[name], counts: map[string]int{},
+	return &Party{Name: name, world: w, run: run, skew: w.config.Skews[name], counts: map[likeness]int{},
 		kinds: map[step.Kind]int{}, plans: map[place]func(*step.Step){}}
 }
 

@@ -84,7 +84,15 @@ func Handler(party string, hook Hook, next http.Handler) http.Handler {
 
 // route is a path without the ids in it, and those.
 func route(path string) (string, []string) {
-	return anID.ReplaceAllString(path, "*"), idsIn(path)
+	ids := idsIn(path)
+	if len(ids) == 0 {
+		return path, nil
+	}
+	plain, from := "", 0
+	for begin, end := nextID(path, 0); begin >= 0; begin, end = nextID(path, end) {
+		plain, from = plain+path[from:begin]+"*", end
+	}
+	return plain + path[from:], ids
 }
 
 // bodyShown bounds a body that is looked at for ids, in bytes.

@@ -105,7 +105,6 @@ func around(ctx context.Context, hook Hook, s *Step, do func() error) error {
 }
 
 var (
-	anID    = regexp.MustCompile(`[a-z]{2,3}-[0-9a-z]{26}`)
 	aHolder = regexp.MustCompile(`/[A-Z2-7]{26}$`)
 	bigID   = regexp.MustCompile(`[a-z]{2,3}-[0-9a-z]{26}|[0-9a-f]{64}`)
 )
@@ -116,16 +115,43 @@ const maxKeys = 3
 // idsIn finds the first different ids in a text.
 func idsIn(text string) []string {
 	var found []string
-	for _, id := range anID.FindAllString(text, -1) {
-		if !contains(found, id) {
+	for begin, end := nextID(text, 0); begin >= 0 && len(found) < maxKeys; begin, end = nextID(text, end) {
+		if id := text[begin:end]; !contains(found, id) {
 			found = append(found, id)
-		}
-		if len(found) == maxKeys {
-			break
 		}
 	}
 	return found
 }
+
+// idLength is how long an id is behind its hyphen.
+const idLength = 26
+
+// nextID finds the first id from a place of a text on: two or three lower-case
+// letters, a hyphen, and 26 letters and digits. It begins before zero if there is
+// none. (Every hop's body is looked through: an expression would take longer than
+// the hop.)
+func nextID(text string, from int) (begin, end int) {
+	for at := from; ; {
+		i := strings.IndexByte(text[at:], '-')
+		if i < 0 {
+			return -1, -1
+		}
+		hyphen := at + i
+		at = hyphen + 1
+		begin, end = hyphen, hyphen+1
+		for begin > from && hyphen-begin < 3 && isLetter(text[begin-1]) {
+			begin--
+		}
+		for end < len(text) && end-hyphen <= idLength && (isLetter(text[end]) || text[end] >= '0' && text[end] <= '9') {
+			end++
+		}
+		if hyphen-begin >= 2 && end-hyphen == idLength+1 {
+			return begin, end
+		}
+	}
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' }
 
 func contains(list []string, one string) bool {
 	for _, each := range list {

@@ -45,14 +45,14 @@ func (d *DB) step(ctx context.Context, kind Kind, fn func(store.Tx) error) *Step
 	if names == nil {
 		names = new(Names)
 	}
-	return &Step{Party: d.Party, Kind: kind, Name: names.caller(), Actor: actor(ctx), Key: d.about(ctx, fn)}
+	return &Step{Party: d.Party, Kind: kind, Name: names.caller(), Actor: actor(ctx), Key: d.about(ctx, names, fn)}
 }
 
 // about finds out whom a transaction is about, so that steps are told apart by what
 // they are and not by who asked first: its function runs until its first statement,
 // which is refused. It may, since it touches the database only and may run again.
-func (d *DB) about(ctx context.Context, fn func(store.Tx) error) string {
-	p := &probe{clock: d.Clock}
+func (d *DB) about(ctx context.Context, names *Names, fn func(store.Tx) error) string {
+	p := &probe{clock: d.Clock, refused: names.refused}
 	// The refusal is the purpose.
 	_ = fn(p)
 	if ctx.Err() != nil {
@@ -66,9 +66,10 @@ var errProbe = errors.New("step: nothing is run while it is found out whom a tra
 
 // probe is a store.Tx that notes the first statement's arguments.
 type probe struct {
-	clock func() time.Time
-	once  sync.Once
-	key   string
+	clock   func() time.Time
+	refused func() *sql.Row
+	once    sync.Once
+	key     string
 }
 
 func (p *probe) note(args []any) {
@@ -97,14 +98,9 @@ func (p *probe) QueryContext(_ context.Context, _ string, args ...any) (*sql.Row
 	return nil, errProbe
 }
 
-// QueryRowContext needs a database to make a row that carries an error.
 func (p *probe) QueryRowContext(_ context.Context, _ string, args ...any) *sql.Row {
 	p.note(args)
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errProbe)
-	db := sql.OpenDB(nowhere{})
-	defer func() { _ = db.Close() }() // nothing was opened
-	return db.QueryRowContext(ctx, "")
+	return p.refused()
 }
 
 func (p *probe) Now(context.Context) (time.Time, error) {
@@ -123,7 +119,24 @@ const module = "github.com/holdfast-dev/holdfast/"
 
 // Names remembers what functions are called. Databases share one; its zero value is
 // ready.
-type Names struct{ byCounter sync.Map } // of program counters: string
+type Names struct {
+	byCounter sync.Map // of program counters: string
+	once      sync.Once
+	row       *sql.Row
+}
+
+// refused is a row that carries errProbe, for any number of probes. It needs a
+// database to make one.
+func (n *Names) refused() *sql.Row {
+	n.once.Do(func() {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		cancel(errProbe)
+		db := sql.OpenDB(nowhere{})
+		defer func() { _ = db.Close() }() // nothing was opened
+		n.row = db.QueryRowContext(ctx, "")
+	})
+	return n.row
+}
 
 // caller names the function whose transaction it is: the innermost one of ours that
 // is not itself a way to transactions.
