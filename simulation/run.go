@@ -415,8 +415,8 @@ func (r *runner) activate(ctx context.Context) {
 
 // The time that a world has to come to rest.
 const (
-	firstLook = 2 * time.Minute
-	nextLook  = 2 * time.Minute
+	firstLook = 75 * time.Second
+	nextLook  = 45 * time.Second
 	lastLook  = 50 * time.Minute
 )
 
