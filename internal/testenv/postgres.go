@@ -297,7 +297,9 @@ func (p *Postgres) end(word string) error {
 		return nil
 	}
 	_, err := io.WriteString(life, word)
-	err = errors.Join(err, life.Close())
+	if closed := life.Close(); !errors.Is(closed, os.ErrClosed) { // else it has ended by now, and its end was faster
+		err = errors.Join(err, closed)
+	}
 	select {
 	case <-ended:
 		return err
