@@ -1,12 +1,14 @@
 package kill
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -48,26 +50,14 @@ func TestProve5_KillsLoseNothingRepeatNothingAndLeaveNothing(t *testing.T) {
 			t.Fatalf("%s: %v", envSeed, err)
 		}
 	}
-	blows, rounds := prove.Slice(14, 4), prove.Slice(len(kinds()), 1)
-	if all {
-		blows, rounds = whole, goal // until the goal or the time is reached
+	g := game{sum: &tally{hits: map[string]int{}}, seed: seed, until: deadline, lanes: 1, blows: prove.Slice(14, 4), rounds: prove.Slice(len(kinds()), 1)}
+	if all { // until the goal or the time is reached
+		g.lanes, g.blows, g.rounds, g.goal = len(kinds()), whole, goal, goal
 	}
 	ctx, stop := signal.NotifyContext(t.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	sum := tally{hits: map[string]int{}}
-	failed := 0
-	for n := range rounds {
-		if all && (sum.blows >= goal || time.Now().After(deadline) || failed >= enough) || ctx.Err() != nil {
-			break
-		}
-		k, round := kinds()[n%len(kinds())], seed+uint64(n/len(kinds()))
-		ok := t.Run(fmt.Sprintf("%s seed %d", strings.ReplaceAll(k.name, " ", "_"), round), func(t *testing.T) {
-			sum.play(ctx, t, k, battle{seed: round, blows: blows, until: deadline})
-		})
-		if !ok {
-			failed++
-		}
-	}
+	g.play(ctx, t)
+	sum := g.sum
 	var hits []string
 	for what, times := range sum.hits {
 		hits = append(hits, fmt.Sprintf("%s %d", what, times))
@@ -75,4 +65,59 @@ func TestProve5_KillsLoseNothingRepeatNothingAndLeaveNothing(t *testing.T) {
 	slices.Sort(hits)
 	prove.Report(t, prove.Figure{Rung: 5, Name: "real kills", Value: int64(sum.blows), Goal: goal, Violations: int64(sum.violations),
 		Note: fmt.Sprintf("%s; %d sandboxes; %d calls repeated", strings.Join(hits, ", "), sum.lives, sum.repeats)})
+}
+
+// game is rounds, some of which are played side by side: they wait more than they
+// compute. Each has a deployment of its own, and counts what that one leaves.
+type game struct {
+	sum    *tally
+	seed   uint64
+	blows  int       // in a round
+	rounds int       // at most
+	lanes  int       // rounds at once
+	goal   int       // blows that are enough; 0: all rounds
+	until  time.Time // zero: whenever
+
+	mu     sync.Mutex
+	begun  int // rounds
+	now    int // rounds that are being played
+	failed int
+}
+
+// play plays the rounds.
+func (g *game) play(ctx context.Context, t *testing.T) {
+	t.Helper()
+	var lanes sync.WaitGroup
+	for range g.lanes {
+		lanes.Go(func() {
+			for n, ok := g.next(); ok && ctx.Err() == nil; n, ok = g.next() {
+				k, seed := kinds()[n%len(kinds())], g.seed+uint64(n/len(kinds()))
+				well := t.Run(fmt.Sprintf("%s seed %d", strings.ReplaceAll(k.name, " ", "_"), seed), func(t *testing.T) {
+					g.sum.play(ctx, t, k, battle{seed: seed, blows: g.blows, until: g.until})
+				})
+				g.over(well)
+			}
+		})
+	}
+	lanes.Wait()
+}
+
+// next begins a round, unless those that were and are being played are enough.
+func (g *game) next() (int, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	enoughBlows := g.goal > 0 && (g.sum.count()+g.now*g.blows*9/10 >= g.goal || time.Now().After(g.until)) // some blows find nobody
+	if g.begun >= g.rounds || g.failed >= enough || enoughBlows {
+		return 0, false
+	}
+	g.begun, g.now = g.begun+1, g.now+1
+	return g.begun - 1, true
+}
+
+func (g *game) over(well bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now--; !well {
+		g.failed++
+	}
 }

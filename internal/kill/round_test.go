@@ -71,12 +71,22 @@ func (r *round) blowAt(l *life) blow {
 
 // tally is what rounds add to the figures.
 type tally struct {
+	mu                                sync.Mutex
 	blows, lives, repeats, violations int
 	hits                              map[string]int
 }
 
+// count is how many blows were struck in rounds that are over.
+func (sum *tally) count() int {
+	sum.mu.Lock()
+	defer sum.mu.Unlock()
+	return sum.blows
+}
+
 // add counts a round, whether or not it came to its end.
 func (sum *tally) add(r *round, s *striker) {
+	sum.mu.Lock()
+	defer sum.mu.Unlock()
 	sum.blows += s.total()
 	sum.lives += len(r.lives)
 	sum.violations += len(r.violations)
