@@ -1,5 +1,5 @@
-// Command run is make prove: it climbs the rungs of the proof one after another,
-// each as its own tests run long, and ends with one page that says what was
+// Command run is make prove: it climbs the rungs of the proof one after another, and
+// those that wait beside those that compute, each as its own tests run long, and ends with one page that says what was
 // counted, against which goal, and how often an invariant was broken.
 package main
 
@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -50,26 +52,46 @@ func run(ctx context.Context, budget time.Duration, only string, list bool) erro
 		return err
 	}
 	began := time.Now()
-	var results []result
-	for i, r := range rungs {
-		share := r.generous
-		if budget > 0 {
-			share = shareOf(rungs[i:], budget-time.Since(began))
-		}
-		fmt.Printf("rung %d, %s: at most %s\n", r.number, r.name, share.Round(time.Second))
-		climbed := climb(ctx, r, share, filepath.Join(dir, fmt.Sprint("rung-", r.number)))
-		results = append(results, climbed)
-		if climbed.failure != "" {
-			fmt.Printf("rung %d failed after %s: %s\n%s\n", r.number, climbed.took.Round(time.Second), climbed.failure, climbed.tail())
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
+	results := climbAll(ctx, rungs, budget, dir)
 	p := page{results: results, took: time.Since(began), timed: budget > 0}
 	fmt.Print(p.String())
 	if wrong := p.wrong(); len(wrong) > 0 {
 		return fmt.Errorf("not shown: %s\nall output is in %s", strings.Join(wrong, "; "), dir)
 	}
 	return os.RemoveAll(dir)
+}
+
+// climbAll climbs rungs in their order, and beside them those that wait more than
+// they compute. The results are in the order of the rungs.
+func climbAll(ctx context.Context, rungs []rung, budget time.Duration, dir string) []result {
+	began := time.Now()
+	results := make([]result, len(rungs))
+	one := func(i int, share time.Duration) {
+		r := rungs[i]
+		fmt.Printf("rung %d, %s: at most %s\n", r.number, r.name, share.Round(time.Second))
+		results[i] = climb(ctx, r, share, filepath.Join(dir, fmt.Sprint("rung-", r.number)))
+		if out := results[i]; out.failure != "" {
+			fmt.Printf("rung %d failed after %s: %s\n%s\n", r.number, out.took.Round(time.Second), out.failure, out.tail())
+		}
+	}
+	var beside sync.WaitGroup
+	var inOrder []int
+	for i, r := range rungs {
+		if r.waits && len(rungs) > 1 {
+			beside.Go(func() { one(i, besideShare(r, budget)) })
+		} else {
+			inOrder = append(inOrder, i)
+		}
+	}
+	for n, i := range inOrder {
+		share := rungs[i].generous
+		if budget > 0 {
+			share = shareOf(chosen(rungs, inOrder[n:]), budget-time.Since(began))
+		}
+		if one(i, share); ctx.Err() != nil {
+			break
+		}
+	}
+	beside.Wait()
+	return slices.DeleteFunc(results, func(r result) bool { return r.rung.number == 0 }) // not begun
 }

@@ -21,9 +21,9 @@ func TestThePageSaysWhatIsShortAndWhatIsBroken(t *testing.T) {
 		says  []string
 		wrong []string
 	}{
-		"a goal reached":              {page{results: []result{reached}}, []string{"1,234,567", "1,000,000 reached"}, nil},
-		"short of it, time was given": {page{results: []result{short}, timed: true}, []string{"100 short: time ran out", "3 seeds: twice each"}, nil},
-		"short of it without":         {page{results: []result{short}}, []string{"100 SHORT"}, []string{"seeds short of the goal"}},
+		"a goal reached":              {page{results: []result{reached}}, []string{"1,234,567", "1,000,000  met"}, nil},
+		"short of it, time was given": {page{results: []result{short}, timed: true}, []string{"100   SHORT: time ran out", "3 seeds: twice each"}, nil},
+		"short of it without":         {page{results: []result{short}}, []string{"100   SHORT"}, []string{"seeds short of the goal"}},
 		"a violation":                 {page{results: []result{broken}, timed: true}, []string{"kills"}, []string{"2 violations in kills"}},
 		"a rung that failed": {page{results: []result{failed, reached}, timed: true}, []string{"6 FAILED: its tests: exit status 1", "1,234,567"},
 			[]string{"rung 6 failed"}},

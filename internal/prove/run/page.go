@@ -24,19 +24,23 @@ func (p page) String() string {
 	fmt.Fprintf(&out, "\nThe proof, on %d cores, in %s\n\n", runtime.NumCPU(), p.took.Round(time.Second))
 	table := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	line := func(cells ...string) { fmt.Fprintln(table, strings.Join(cells, "\t")) } //nolint:errcheck // into memory
-	line("rung", "", "counted", "figure", "goal", "violations", "time")
+	line("rung", "", "counted", "figure", "goal", "", "violations", "time")
 	var notes []string
 	for _, r := range p.results {
 		number, name, took := strconv.Itoa(r.rung.number), r.rung.name, r.took.Round(time.Second).String()
 		for _, f := range r.figures {
-			line(number, name, f.Name, grouped(f.Value), p.goal(f), grouped(f.Violations), took)
+			goal, verdict := p.goal(f)
+			line(number, name, f.Name, grouped(f.Value), goal, verdict, grouped(f.Violations), took)
 			if f.Note != "" {
 				notes = append(notes, fmt.Sprintf("%d %s: %s", f.Rung, f.Name, f.Note))
 			}
 			number, name, took = "", "", ""
 		}
 		if len(r.figures) == 0 {
-			line(number, name, "nothing", "", "", "", took)
+			line(number, name, "nothing", "", "", "", "", took)
+		}
+		if r.rung.waits && len(p.results) > 1 {
+			notes = append(notes, fmt.Sprintf("%d %s: beside the other rungs, since it waits more than it computes", r.rung.number, r.rung.name))
 		}
 		if r.failure != "" {
 			notes = append(notes, fmt.Sprintf("%d FAILED: %s", r.rung.number, r.failure))
@@ -47,16 +51,17 @@ func (p page) String() string {
 	return out.String()
 }
 
-func (p page) goal(f prove.Figure) string {
+// goal is a figure's goal and whether it was met.
+func (p page) goal(f prove.Figure) (goal, verdict string) {
 	switch {
 	case f.Goal == 0:
-		return "-"
+		return "-", ""
 	case f.Value >= f.Goal:
-		return grouped(f.Goal) + " reached"
+		return grouped(f.Goal), "met"
 	case p.timed:
-		return grouped(f.Goal) + " short: time ran out"
+		return grouped(f.Goal), "SHORT: time ran out"
 	}
-	return grouped(f.Goal) + " SHORT"
+	return grouped(f.Goal), "SHORT"
 }
 
 // wrong lists what keeps this from being a proof. A figure that is short of its
