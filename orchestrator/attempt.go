@@ -62,6 +62,9 @@ func (s *Service) giveBack(ctx context.Context, b begun, why *holdfast.Error) er
 // the transaction that records what became of it.
 func (s *Service) act(ctx context.Context, b begun) (row, error) {
 	defer s.done.ring(string(b.row.ID))
+	if b.op.Kind == string(holdfast.OperationCheckpoint) {
+		return s.actCheckpoint(ctx, b)
+	}
 	for {
 		level := s.level(ctx, b)
 		seen, err := s.config.Fleet.EnsureInstance(ctx, level)
@@ -85,7 +88,7 @@ func (s *Service) act(ctx context.Context, b begun) (row, error) {
 			return row{}, s.releaseWith(ctx, b, j)
 		}
 		stop, err := s.lookUp(ctx, b)
-		if err != nil {
+		if err != nil && ctx.Err() == nil { // an attempt that is stopped meanwhile still releases its claim
 			return row{}, s.fenced(ctx, b, err)
 		}
 		if stop || ctx.Err() != nil {
@@ -97,17 +100,21 @@ func (s *Service) act(ctx context.Context, b begun) (row, error) {
 
 // level is the command that the claimed operation issues.
 func (s *Service) level(ctx context.Context, b begun) holdfast.Level {
-	wait := holdfast.MaxLevelWait
-	if deadline, ok := ctx.Deadline(); ok {
-		// Half of what is left, so that an answer is heard before the claim ends.
-		wait = max(0, min(wait, time.Until(deadline)/2))
-	}
 	spec := b.row.Spec
 	at := s.lineage.Load()
 	return holdfast.Level{
 		Cluster: at.Cluster, Epoch: at.Epoch, Instance: b.row.Instance, Incarnation: b.row.Incarnation, Generation: b.op.Generation,
-		Desired: desired(holdfast.OperationKind(b.op.Kind)), Spec: &spec, MintedAt: b.row.MintedAt, Wait: wait,
+		Desired: desired(holdfast.OperationKind(b.op.Kind)), Spec: &spec, MintedAt: b.row.MintedAt, Wait: patienceOf(ctx),
 	}
+}
+
+// patienceOf is how long a level may wait: half of what is left, so that an answer is
+// heard before the claim ends.
+func patienceOf(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(0, min(holdfast.MaxLevelWait, time.Until(deadline)/2))
+	}
+	return holdfast.MaxLevelWait
 }
 
 // lookUp is the look between two steps: is the claim still ours, and is a delete wanted?
@@ -248,6 +255,9 @@ func (s *Service) refused(ctx context.Context, b begun, j judgement) error {
 	_, _, err := s.settle(ctx, b, "record a refusal", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		r.Generation++ // the next intent is issued above whatever the refused one left behind
 		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recordable(j.err, nil)})
+		if err == nil {
+			err = s.dropCheckpoint(ctx, tx, now, *b.op, &holdfast.Failure{Reason: j.err.Reason, Message: j.err.Message})
+		}
 		if err != nil {
 			return err
 		}

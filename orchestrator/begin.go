@@ -22,6 +22,9 @@ func deadlineOf(verb holdfast.OperationKind) time.Duration {
 	if verb == holdfast.OperationCreate || verb == holdfast.OperationReplace {
 		return holdfast.InstancePrepareAfter
 	}
+	if verb == holdfast.OperationCheckpoint {
+		return holdfast.CheckpointAfter
+	}
 	return time.Minute
 }
 
@@ -165,7 +168,8 @@ func (s *Service) proceed(ctx context.Context, tx store.Tx, now time.Time, b *be
 type intent struct {
 	id    string
 	verb  holdfast.OperationKind
-	cause holdfast.Reason // why it began where no caller asked for it
+	cause holdfast.Reason       // why it began where no caller asked for it
+	takes holdfast.CheckpointID // of a CHECKPOINT
 }
 
 func (s *Service) intent(verb holdfast.OperationKind) intent {
@@ -206,15 +210,15 @@ func (s *Service) intend(ctx context.Context, tx store.Tx, now time.Time, b *beg
 func (in intent) on(r row, now time.Time) operation.Intent {
 	out := operation.Intent{ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation,
 		Deadline: now.Add(deadlineOf(in.verb))}
-	if in.cause != "" {
-		out.Input = origin{Cause: in.cause}.json()
+	if in.cause != "" || in.takes != "" {
+		out.Input = origin{Cause: in.cause, Checkpoint: in.takes}.json()
 	}
 	return out
 }
 
 // replace supersedes what is pending and unclaimed, then records the intent.
 func (s *Service) replace(ctx context.Context, tx store.Tx, now time.Time, b *begun, in intent) error {
-	if err := operation.Supersede(ctx, tx, now, b.op.ID, in.id); err != nil {
+	if err := s.supersede(ctx, tx, now, *b.op, in); err != nil {
 		return err
 	}
 	return s.record(ctx, tx, now, b, in)

@@ -30,14 +30,14 @@ func decide(state holdfast.SandboxState, pending *operation.Operation, now time.
 		if state == holdfast.SandboxDeleted {
 			return verdictDone
 		}
-	case holdfast.OperationSuspend, holdfast.OperationResume:
+	case holdfast.OperationSuspend, holdfast.OperationResume, holdfast.OperationCheckpoint:
 		if state != holdfast.SandboxReady && state != holdfast.SandboxSuspended {
 			if state == holdfast.SandboxCreating && pending != nil && pending.Claimed(now) {
 				return verdictHeld
 			}
 			return verdictRefuse
 		}
-		if pending == nil && state == target(verb) {
+		if pending == nil && verb != holdfast.OperationCheckpoint && state == target(verb) {
 			return verdictDone
 		}
 	}
@@ -71,12 +71,12 @@ func wanted(verb holdfast.OperationKind) operation.Wanted {
 	w := operation.Wanted{Kind: string(verb)}
 	switch verb {
 	case holdfast.OperationSuspend:
-		w.Supersedes = []string{string(holdfast.OperationResume)}
+		w.Supersedes = []string{string(holdfast.OperationResume), string(holdfast.OperationCheckpoint)}
 	case holdfast.OperationResume:
-		w.Supersedes = []string{string(holdfast.OperationSuspend)}
+		w.Supersedes = []string{string(holdfast.OperationSuspend), string(holdfast.OperationCheckpoint)}
 	case holdfast.OperationDelete:
 		w.Supersedes = []string{string(holdfast.OperationCreate), string(holdfast.OperationSuspend), string(holdfast.OperationResume),
-			string(holdfast.OperationReplace)}
+			string(holdfast.OperationReplace), string(holdfast.OperationCheckpoint)}
 		w.Outranks = true
 	}
 	return w

@@ -35,30 +35,34 @@ func TestLifecycleTableOfASandbox(t *testing.T) {
 	}
 	const (
 		create, suspend, resume, del = holdfast.OperationCreate, holdfast.OperationSuspend, holdfast.OperationResume, holdfast.OperationDelete
+		take                         = holdfast.OperationCheckpoint
 	)
 	rows := []struct {
 		name  string
 		state holdfast.SandboxState
 		op    *operation.Operation
-		want  [4]verdict // create, suspend, resume, delete
+		want  [5]verdict // create, suspend, resume, delete, checkpoint
 	}{
-		{"creating, unclaimed", holdfast.SandboxCreating, pending(create, false), [4]verdict{verdictJoin, verdictRefuse, verdictRefuse, verdictReplace}},
-		{"creating, claimed", holdfast.SandboxCreating, pending(create, true), [4]verdict{verdictHeld, verdictHeld, verdictHeld, verdictStop}},
-		{"ready", holdfast.SandboxReady, nil, [4]verdict{verdictDone, verdictBegin, verdictDone, verdictBegin}},
-		{"ready, suspend pending", holdfast.SandboxReady, pending(suspend, false), [4]verdict{verdictDone, verdictJoin, verdictReplace, verdictReplace}},
-		{"ready, resume pending", holdfast.SandboxReady, pending(resume, false), [4]verdict{verdictDone, verdictReplace, verdictJoin, verdictReplace}},
-		{"ready, suspend claimed", holdfast.SandboxReady, pending(suspend, true), [4]verdict{verdictDone, verdictHeld, verdictHeld, verdictStop}},
-		{"suspended", holdfast.SandboxSuspended, nil, [4]verdict{verdictDone, verdictDone, verdictBegin, verdictBegin}},
-		{"suspended, resume pending", holdfast.SandboxSuspended, pending(resume, false), [4]verdict{verdictDone, verdictReplace, verdictJoin, verdictReplace}},
-		{"suspended, suspend pending", holdfast.SandboxSuspended, pending(suspend, false), [4]verdict{verdictDone, verdictJoin, verdictReplace, verdictReplace}},
-		{"suspended, resume claimed", holdfast.SandboxSuspended, pending(resume, true), [4]verdict{verdictDone, verdictHeld, verdictHeld, verdictStop}},
-		{"failed", holdfast.SandboxFailed, nil, [4]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictBegin}},
-		{"deleting, unclaimed", holdfast.SandboxDeleting, pending(del, false), [4]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictJoin}},
-		{"deleting, claimed", holdfast.SandboxDeleting, pending(del, true), [4]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictHeld}},
-		{"deleted", holdfast.SandboxDeleted, nil, [4]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictDone}},
+		{"creating, unclaimed", holdfast.SandboxCreating, pending(create, false), [5]verdict{verdictJoin, verdictRefuse, verdictRefuse, verdictReplace, verdictRefuse}},
+		{"creating, claimed", holdfast.SandboxCreating, pending(create, true), [5]verdict{verdictHeld, verdictHeld, verdictHeld, verdictStop, verdictHeld}},
+		{"ready", holdfast.SandboxReady, nil, [5]verdict{verdictDone, verdictBegin, verdictDone, verdictBegin, verdictBegin}},
+		{"ready, suspend pending", holdfast.SandboxReady, pending(suspend, false), [5]verdict{verdictDone, verdictJoin, verdictReplace, verdictReplace, verdictRefuse}},
+		{"ready, resume pending", holdfast.SandboxReady, pending(resume, false), [5]verdict{verdictDone, verdictReplace, verdictJoin, verdictReplace, verdictRefuse}},
+		{"ready, suspend claimed", holdfast.SandboxReady, pending(suspend, true), [5]verdict{verdictDone, verdictHeld, verdictHeld, verdictStop, verdictHeld}},
+		{"suspended", holdfast.SandboxSuspended, nil, [5]verdict{verdictDone, verdictDone, verdictBegin, verdictBegin, verdictBegin}},
+		{"suspended, resume pending", holdfast.SandboxSuspended, pending(resume, false), [5]verdict{verdictDone, verdictReplace, verdictJoin, verdictReplace, verdictRefuse}},
+		{"suspended, suspend pending", holdfast.SandboxSuspended, pending(suspend, false), [5]verdict{verdictDone, verdictJoin, verdictReplace, verdictReplace, verdictRefuse}},
+		{"suspended, resume claimed", holdfast.SandboxSuspended, pending(resume, true), [5]verdict{verdictDone, verdictHeld, verdictHeld, verdictStop, verdictHeld}},
+		{"ready, checkpoint pending", holdfast.SandboxReady, pending(take, false), [5]verdict{verdictDone, verdictReplace, verdictReplace, verdictReplace, verdictJoin}},
+		{"suspended, checkpoint pending", holdfast.SandboxSuspended, pending(take, false), [5]verdict{verdictDone, verdictReplace, verdictReplace, verdictReplace, verdictJoin}},
+		{"ready, checkpoint claimed", holdfast.SandboxReady, pending(take, true), [5]verdict{verdictDone, verdictHeld, verdictHeld, verdictStop, verdictHeld}},
+		{"failed", holdfast.SandboxFailed, nil, [5]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictBegin, verdictRefuse}},
+		{"deleting, unclaimed", holdfast.SandboxDeleting, pending(del, false), [5]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictJoin, verdictRefuse}},
+		{"deleting, claimed", holdfast.SandboxDeleting, pending(del, true), [5]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictHeld, verdictRefuse}},
+		{"deleted", holdfast.SandboxDeleted, nil, [5]verdict{verdictDone, verdictRefuse, verdictRefuse, verdictDone, verdictRefuse}},
 	}
 	for _, r := range rows {
-		for i, verb := range []holdfast.OperationKind{create, suspend, resume, del} {
+		for i, verb := range []holdfast.OperationKind{create, suspend, resume, del, take} {
 			if got := decide(r.state, r.op, now, verb); got != r.want[i] {
 				t.Errorf("%s, %s: %s, want %s", r.name, verb, got, r.want[i])
 			}

@@ -174,6 +174,9 @@ func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 			e.Reason = holdfast.ReasonCreateFailed
 		}
 		_, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: recordable(e, failure)})
+		if err == nil {
+			err = s.dropCheckpoint(ctx, tx, now, pending, failure)
+		}
 		if err != nil {
 			return err
 		}

@@ -144,7 +144,7 @@ func (s *Service) begin(ctx context.Context, tx store.Tx, now time.Time, r *row,
 		return err
 	}
 	if has {
-		if err := operation.Supersede(ctx, tx, now, pending.ID, in.id); err != nil {
+		if err := s.supersede(ctx, tx, now, pending, in); err != nil {
 			return err
 		}
 	}

@@ -234,8 +234,15 @@ func database(t *testing.T) (open func() (store.DB, error)) {
 // newHarnessOn is another process over the same database and fleet.
 func newHarnessOn(t *testing.T, db store.DB, f *fleet, change ...func(*Config)) *harness {
 	t.Helper()
+	if f.blobs == nil {
+		blobs, err := blob.Open(t.Context(), t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.blobs = blobs
+	}
 	config := Config{
-		DB: db, Fleet: f, Cluster: "cl", ClusterKey: []byte("key"), FleetSecret: []byte("fleet"),
+		Blobs: f.blobs, DB: db, Fleet: f, Cluster: "cl", ClusterKey: []byte("key"), FleetSecret: []byte("fleet"),
 		Image: func(name string) (string, error) {
 			if name != "base" {
 				return "", holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage, "no environment %q", name)

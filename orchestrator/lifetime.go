@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -192,18 +191,27 @@ func (r *row) fail(failure *holdfast.Failure, now time.Time) {
 	r.livesAsOwner()
 }
 
-// origin is what is stored with an operation that no caller asked for.
+// origin is what is stored with an operation: why it began where no caller asked for
+// it, and what it takes.
 type origin struct {
-	Cause holdfast.Reason `json:"cause"`
+	Cause      holdfast.Reason       `json:"cause,omitempty"`
+	Checkpoint holdfast.CheckpointID `json:"checkpoint,omitempty"` // that a CHECKPOINT takes
 }
 
-func (o origin) json() []byte { return []byte(`{"cause":` + strconv.Quote(string(o.Cause)) + `}`) }
+func (o origin) json() []byte {
+	raw, err := json.Marshal(o)
+	if err != nil {
+		panic(err) // two strings
+	}
+	return raw
+}
 
 // causeOf is why an operation began; "" where a caller asked for it.
-func causeOf(op operation.Operation) holdfast.Reason {
-	var o origin
+func causeOf(op operation.Operation) holdfast.Reason { return originOf(op).Cause }
+
+func originOf(op operation.Operation) (o origin) {
 	if len(op.Input) == 0 || json.Unmarshal(op.Input, &o) != nil {
-		return ""
+		return origin{}
 	}
-	return o.Cause
+	return o
 }

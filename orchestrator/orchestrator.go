@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/delivery/inbox"
 	"github.com/holdfast-dev/holdfast/operation"
 	"github.com/holdfast-dev/holdfast/reconcile"
@@ -37,7 +38,9 @@ type Config struct {
 	Guest func(hostURL string, ref holdfast.InstanceRef) holdfast.Guest
 	// Image gives the image reference of an environment's name, or an error that
 	// says which there are. It must not block: it is asked inside the request.
-	Image       func(environment string) (string, error)
+	Image func(environment string) (string, error)
+	// Blobs is the store that the hosts put checkpoints into. nil: none are taken.
+	Blobs       blob.Store
 	Cluster     string // id that an empty database gets; "": a new one
 	ClusterKey  []byte // instances' delivery secrets derive from it
 	FleetSecret []byte // signs the fleet's deliveries

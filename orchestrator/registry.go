@@ -13,7 +13,7 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "orchestrator",
-		Resources: []reconcile.Resource{sandboxEntry(), operationEntry()},
+		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), operationEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
@@ -29,6 +29,7 @@ func Registry() reconcile.Registry {
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
 			{Name: "process_request", Sweep: SweepBoots, Why: "the boot on which a process's request id was first used; of a boot that is over it goes after 7 days"},
 			{Name: "delivery", Sweep: SweepInbox},
+			{Name: "layer_use", Sweep: SweepBlobs, Why: "what is made of which blobs; rows go with their sandbox or checkpoint, in the transaction that ends it"},
 			{Name: "lineage", Why: "one row: whose database this is; it changes by an operator's recovery alone"},
 			{Name: "sandbox_version", Why: "the last number of a project's changes, one row per project; it only rises"},
 			{Name: "project", Why: "has no state: it is made once, lives for ever, and its quotas are set by one transaction"},
@@ -63,15 +64,36 @@ func sandboxEntry() reconcile.Resource {
 	}
 }
 
+func checkpointEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: kindCheckpoint, Tables: []string{"checkpoint", "checkpoint_label"}, Reporter: "host agent",
+		// Nobody reports: the operation that takes it is idle for 30 s, and is carried on.
+		FirstContact: reconcile.Notice{Sweep: SweepOperations, By: holdfast.OperationUnclaimedAfter},
+		Lifetime:     reconcile.Notice{Sweep: SweepCheckpointPurge, By: time.Minute}, // of its tombstone
+		States: []reconcile.State{
+			{Name: string(holdfast.CheckpointCreating), Transitional: true, Deadline: holdfast.CheckpointAfter,
+				Authority: "fleet, then host; blob store", Sweep: SweepOperations,
+				Resolution: "its operation on the sandbox is carried on: READY once the blob store has the copy, else FAILED with the reason; one without an operation is FAILED by checkpoint-copies"},
+			{Name: string(holdfast.CheckpointReady)}, // the same for ever: a blob that is missing is found by the fork that needs it
+			{Name: string(holdfast.CheckpointFailed), Contradictable: true, Authority: "fleet, then host", Sweep: SweepCheckpoints,
+				Resolution: "a copy that goes on nevertheless is ended, and what it left is removed (checkpoint-blobs)"},
+			{Name: string(holdfast.CheckpointDeleting), Transitional: true, Deadline: holdfast.CheckpointAfter,
+				Authority: "fleet, then host; blob store", Sweep: SweepDeletions, Resolution: "the delete is carried on, for ever"},
+			{Name: string(holdfast.CheckpointDeleted), Contradictable: true, Authority: "blob store", Sweep: SweepBlobs,
+				Resolution: "copies that nothing is made of any more are removed; the tombstone is purged after 7 days, when there are none (checkpoint-purge)"},
+		},
+	}
+}
+
 func operationEntry() reconcile.Resource {
 	return reconcile.Resource{
 		Kind: "operation", Tables: []string{"operation"},
-		// The journal goes with its sandbox's tombstone, when that was kept for 7 days.
+		// The journal goes with its resource's tombstone, when that was kept for 7 days.
 		Lifetime: reconcile.Notice{Sweep: SweepPurge, By: time.Minute},
 		States: []reconcile.State{
 			{Name: string(holdfast.OperationPending), Transitional: true, Deadline: holdfast.OperationUnclaimedAfter,
 				Authority: "fleet, then host", Sweep: SweepOperations,
-				Resolution: "carried on under a claim of its own; given up with a reason after answered attempts alone; a delete never"},
+				Resolution: "carried on under a claim of its own, a checkpoint's delete by checkpoint-operations; given up with a reason after answered attempts alone; a delete never"},
 			{Name: string(holdfast.OperationDone)},
 			{Name: string(holdfast.OperationFailed)},
 			{Name: string(holdfast.OperationSuperseded)},
@@ -82,15 +104,15 @@ func operationEntry() reconcile.Resource {
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
-			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox, ExtendSandbox, SetSandboxLifetime",
-			Twice: "a create with the same request id is the same sandbox; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
+			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox, ExtendSandbox, SetSandboxLifetime, CreateCheckpoint, DeleteCheckpoint",
+			Twice: "a create with the same request id is the same sandbox, or checkpoint; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
 			Late:  "a repeated create answers with the resource as it is now, a tombstone included; what no longer fits the state is refused, and if_generation makes any of them conditional",
 			Never: "nothing was recorded, so nothing happens; what was recorded is carried on by the sweep, whether or not its caller returns",
 		},
 		{
-			Name: "H2", From: "orchestrator", To: "fleet", Message: "EnsureInstance",
-			Twice: "the same generation joins: the fleet places nothing twice, and answers alike",
-			Late:  "a lower generation or incarnation is refused, naming the one seen; the intent is issued anew above it",
+			Name: "H2", From: "orchestrator", To: "fleet", Message: "EnsureInstance, EnsureCheckpoint",
+			Twice: "the same generation joins: the fleet places nothing twice, and answers alike; a checkpoint is copied once, and names one copy",
+			Late:  "a lower generation or incarnation is refused, naming the one seen; the intent is issued anew above it; a copy made late is named by nothing, and removed",
 			Never: "UNAVAILABLE: the claim ends, the operation stays pending, and a repeat or the sweep sends the level again",
 		},
 		{

@@ -54,7 +54,11 @@ func (s *Service) lostRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 	}
 	if has {
 		why := recordable(beingReplaced(*r, failure), nil)
-		if _, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: why}); err != nil {
+		_, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: why})
+		if err == nil {
+			err = s.dropCheckpoint(ctx, tx, now, pending, failure)
+		}
+		if err != nil {
 			return false, err
 		}
 	}

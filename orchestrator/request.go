@@ -34,34 +34,41 @@ const fingerprintVersion = 1
 // fingerprintOf hashes the explicit list of fields of a create, as sent: before
 // any default is applied.
 func fingerprintOf(in holdfast.CreateSandbox) (fingerprint, error) {
-	fields := []struct {
-		name string
-		sent bool
-		v    any
-	}{
-		{"environment", in.Environment != "", in.Environment},
-		{"name", in.Name != "", in.Name},
-		{"ttl", in.TTL != 0, int64(in.TTL)},
-		{"on_expiry", in.OnExpiry != "", in.OnExpiry},
-		{"env", len(in.Env) > 0, in.Env},
-		{"labels", len(in.Labels) > 0, in.Labels},
-		{"resources.cpu_millis", in.Resources.CPUMillis != 0, in.Resources.CPUMillis},
-		{"resources.memory_bytes", in.Resources.MemoryBytes != 0, in.Resources.MemoryBytes},
-		{"resources.pids", in.Resources.PIDs != 0, in.Resources.PIDs},
-		{"egress", in.Egress != "", in.Egress},
-		{"restart", in.Restart != "", in.Restart}, // since 00002; whoever did not send it has no entry
-	}
+	return fingerprintOfFields(
+		field{"environment", in.Environment != "", in.Environment},
+		field{"name", in.Name != "", in.Name},
+		field{"ttl", in.TTL != 0, int64(in.TTL)},
+		field{"on_expiry", in.OnExpiry != "", in.OnExpiry},
+		field{"env", len(in.Env) > 0, in.Env},
+		field{"labels", len(in.Labels) > 0, in.Labels},
+		field{"resources.cpu_millis", in.Resources.CPUMillis != 0, in.Resources.CPUMillis},
+		field{"resources.memory_bytes", in.Resources.MemoryBytes != 0, in.Resources.MemoryBytes},
+		field{"resources.pids", in.Resources.PIDs != 0, in.Resources.PIDs},
+		field{"egress", in.Egress != "", in.Egress},
+		field{"restart", in.Restart != "", in.Restart}, // since 00002; whoever did not send it has no entry
+	)
+}
+
+// field is one field of a request, and whether it was sent.
+type field struct {
+	name string
+	sent bool
+	v    any
+}
+
+// fingerprintOfFields hashes each field that was sent, by itself.
+func fingerprintOfFields(fields ...field) (fingerprint, error) {
 	f := fingerprint{Version: fingerprintVersion, Fields: map[string]string{}}
-	for _, field := range fields {
-		if !field.sent {
+	for _, one := range fields {
+		if !one.sent {
 			continue
 		}
-		raw, err := json.Marshal(field.v) // maps are written in the order of their keys
+		raw, err := json.Marshal(one.v) // maps are written in the order of their keys
 		if err != nil {
-			return fingerprint{}, fmt.Errorf("fingerprint of %s: %w", field.name, err)
+			return fingerprint{}, fmt.Errorf("fingerprint of %s: %w", one.name, err)
 		}
 		sum := sha256.Sum256(raw)
-		f.Fields[field.name] = hex.EncodeToString(sum[:12])
+		f.Fields[one.name] = hex.EncodeToString(sum[:12])
 	}
 	return f, nil
 }

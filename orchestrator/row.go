@@ -191,6 +191,9 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	if err := r.giveBack(ctx, tx, from); err != nil {
 		return err
 	}
+	if err := r.letGo(ctx, tx); err != nil {
+		return err
+	}
 	return r.tellOwner(ctx, tx, now)
 }
 
@@ -219,6 +222,9 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 	}
 	if n == 0 {
 		return false, nil
+	}
+	if err := r.letGo(ctx, tx); err != nil {
+		return false, err
 	}
 	return true, r.giveBack(ctx, tx, from)
 }

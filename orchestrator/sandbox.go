@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -294,40 +295,55 @@ func (s *Service) ListSandboxes(ctx context.Context, caller holdfast.Caller, in 
 	return page, err
 }
 
-// listWhere asks for one row more than a page holds, which tells whether there is
-// another. The token is the last id seen: a page never shifts under the reader.
+// listWhere selects one page of sandboxes.
 func listWhere(caller holdfast.Caller, in holdfast.ListSandboxes) (where string, args []any, size int) {
-	size = in.PageSize
-	if size == 0 {
+	states := make([]string, len(in.States))
+	for i, state := range in.States {
+		states[i] = string(state)
+	}
+	q := listing{project: caller.Project, after: in.PageToken, size: in.PageSize, states: states, labels: in.Labels, kind: kindSandbox}
+	where, args, size = q.where()
+	return "WHERE " + where, args, size
+}
+
+// listing selects one page of a project's resources of a kind, newest first. Their
+// table has columns project, id and state, and labels in the table KIND_label.
+type listing struct {
+	kind    string
+	project holdfast.ProjectID
+	after   string   // the last id of the page before
+	size    int      // 0: the default
+	states  []string // none: all but DELETED
+	labels  map[string]string
+}
+
+// where asks for one row more than a page holds, which tells whether there is
+// another. The token is the last id seen: a page never shifts under the reader.
+func (q listing) where() (where string, args []any, size int) {
+	if size = q.size; size == 0 {
 		size = holdfast.DefaultPageSize
 	}
-	args = []any{string(caller.Project)}
+	args = []any{string(q.project)}
 	add := func(v any) string {
 		args = append(args, v)
 		return fmt.Sprintf("$%d", len(args))
 	}
 	parts := []string{"project = $1"}
-	if in.PageToken != "" {
-		parts = append(parts, "id < "+add(in.PageToken))
+	if q.after != "" {
+		parts = append(parts, "id < "+add(q.after))
 	}
-	states := in.States
-	if len(states) == 0 {
+	if len(q.states) == 0 {
 		parts = append(parts, "state <> 'DELETED'")
 	} else {
 		var marks []string
-		for _, state := range states {
-			marks = append(marks, add(string(state)))
+		for _, state := range q.states {
+			marks = append(marks, add(state))
 		}
 		parts = append(parts, "state IN ("+strings.Join(marks, ", ")+")")
 	}
-	keys := make([]string, 0, len(in.Labels))
-	for k := range in.Labels {
-		keys = append(keys, k)
+	for _, k := range slices.Sorted(maps.Keys(q.labels)) {
+		parts = append(parts, "id IN (SELECT "+q.kind+" FROM "+q.kind+"_label WHERE key = "+add(k)+" AND value = "+add(q.labels[k])+")")
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		parts = append(parts, "id IN (SELECT sandbox FROM sandbox_label WHERE key = "+add(k)+" AND value = "+add(in.Labels[k])+")")
-	}
-	where = "WHERE " + strings.Join(parts, " AND ") + " ORDER BY id DESC LIMIT " + add(size+1)
+	where = strings.Join(parts, " AND ") + " ORDER BY id DESC LIMIT " + add(size+1)
 	return where, args, size
 }

@@ -207,6 +207,7 @@ func (mTx) QueryRowContext(context.Context, string, ...any) *sql.Row {
 }
 func (mTx) Now(context.Context) (time.Time, error) { return mNow, nil }
 func (mTx) ForUpdate() string                      { return "" }
+func (mTx) ForShare() string                       { return "" }
 
 // levelBit is a level's place in mState.sent.
 func levelBit(incarnation uint8, desired holdfast.Desired) uint8 {

@@ -23,6 +23,11 @@ const (
 	SweepBoots      = "sandbox-boots"      // what boots left that are over
 	SweepInbox      = "orchestrator-inbox" // old delivery rows of the fleet's
 	SweepQuotas     = "project-quotas"     // counters that are not what sandboxes hold
+
+	SweepDeletions       = "checkpoint-operations" // deletes that are pending, and nobody is at them
+	SweepCheckpoints     = "checkpoint-copies"     // FAILED while their host may copy on, or CREATING for nobody
+	SweepBlobs           = "checkpoint-blobs"      // copies that nothing is made of
+	SweepCheckpointPurge = "checkpoint-purge"      // tombstones that were kept long enough
 )
 
 // patience is how much answered trying an operation is worth (contract: A15).
@@ -34,10 +39,10 @@ const backlogPace = 2 * time.Millisecond
 
 // Sweeps are the orchestrator's reconcilers (contract: C1).
 func (s *Service) Sweeps() []reconcile.Sweep {
-	pending, rest := 10*time.Second, time.Minute
+	pending, rest, blobs := 10*time.Second, time.Minute, holdfast.CheckpointAfter
 	expiry := holdfast.ExpiryAfter * 9 / 10 // with the schedule's jitter still within it
 	if every := s.config.SweepEvery; every > 0 {
-		pending, rest, expiry = every, every, min(every, expiry)
+		pending, rest, blobs, expiry = every, every, every, min(every, expiry)
 	}
 	return []reconcile.Sweep{
 		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing,
@@ -48,12 +53,23 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepBoots, Every: rest, Page: s.oldBoots, Concurrency: 2},
 		{Name: SweepInbox, Every: rest, Page: s.oldFleetDeliveries},
 		{Name: SweepQuotas, Every: rest, Page: s.quotaPage},
+		{Name: SweepDeletions, Every: pending, Page: s.dueDeletions, ItemTimeout: operation.MaxClaim + closing, Concurrency: 4},
+		{Name: SweepCheckpoints, Every: rest, Page: s.openCheckpoints, Concurrency: 4},
+		{Name: SweepBlobs, Every: blobs, Page: s.unnamedBlobs, Concurrency: 2},
+		{Name: SweepCheckpointPurge, Every: rest, Page: s.oldCheckpoints},
 	}
 }
 
 // dueOperations finds what is pending and idle. After a restart nobody else is
 // known to be at it, so what dead holders left is due at once.
 func (s *Service) dueOperations(ctx context.Context, after string, limit int) ([]reconcile.Item, string, error) {
+	return s.due(ctx, kindSandbox, after, limit, func(ctx context.Context, id string) error {
+		return s.carryOnQuietly(ctx, holdfast.SandboxID(id))
+	})
+}
+
+// due finds what is pending and idle on resources of a kind.
+func (s *Service) due(ctx context.Context, kind, after string, limit int, carryOn func(ctx context.Context, id string) error) ([]reconcile.Item, string, error) {
 	idle := holdfast.OperationUnclaimedAfter
 	if s.config.SweepEvery > 0 {
 		idle = min(idle, s.config.SweepEvery)
@@ -65,13 +81,12 @@ func (s *Service) dueOperations(ctx context.Context, after string, limit int) ([
 		if err := s.readLineage(ctx, tx); err != nil {
 			return err
 		}
-		due, err := operation.Due(ctx, tx, now, operation.DueFilter{ResourceKind: kindSandbox, Idle: idle, After: after, Limit: limit})
+		due, err := operation.Due(ctx, tx, now, operation.DueFilter{ResourceKind: kind, Idle: idle, After: after, Limit: limit})
 		if err != nil {
 			return err
 		}
 		for _, op := range due {
-			id := holdfast.SandboxID(op.Resource.ID)
-			items = append(items, reconcile.Item{Key: op.ID, Act: func(ctx context.Context) error { return s.carryOnQuietly(ctx, id) }})
+			items = append(items, reconcile.Item{Key: op.ID, Act: func(ctx context.Context) error { return carryOn(ctx, op.Resource.ID) }})
 		}
 		if len(due) == limit {
 			next = due[len(due)-1].DueKey()
@@ -96,6 +111,10 @@ func (s *Service) carryOnQuietly(ctx context.Context, id holdfast.SandboxID) err
 // to the recorded state, issued anew above it (lifecycle.md).
 func (s *Service) giveUp(ctx context.Context, b begun) error {
 	verb := holdfast.OperationKind(b.op.Kind)
+	if verb == holdfast.OperationCheckpoint {
+		return ended(s.refused(ctx, b, judgement{err: holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGaveUp,
+			"gave up on it after %d attempts that were answered; the last: %s", b.op.Answered, lastError(*b.op))}))
+	}
 	level := s.level(ctx, b)
 	if err := s.raise(ctx, &b, judgement{outcome: outcomeRaise}); err != nil {
 		return s.fenced(ctx, b, err)

@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/holdfast-dev/holdfast"
@@ -74,11 +75,35 @@ func (h *harness) populate(n int) {
 	h.exec(fmt.Sprintf(`INSERT INTO delivery (source, id, kind, received_at, body_sha256, outcome)
 		SELECT 'fleet', 'ev-' || id, 'k', %d, '', '' FROM sandbox`, far))
 	h.exec(`UPDATE delivery SET received_at = 5 WHERE source = 'fleet' AND id LIKE '%01'`)
+	h.populateCheckpoints(far)
 	for i := range 100 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+i))
 		h.fleet.seen[id] = holdfast.Observation{Instance: id, Incarnation: 1, Generation: 1, State: holdfast.InstanceRunning}
 		if i%10 == 6 {
 			h.fleet.set(id, holdfast.InstanceExited)
+		}
+	}
+}
+
+// populateCheckpoints writes one of each of 5,000 sandboxes, most of them READY.
+func (h *harness) populateCheckpoints(far int64) {
+	h.t.Helper()
+	h.exec(`INSERT INTO checkpoint (id, project, creator, source, sandbox, instance, incarnation, generation, environment, spec, state, labels, created_at, updated_at)
+		SELECT 'ck-000000000000000000' || SUBSTR(id, 4), project, '', id, id, instance, 1, 1, 'base', '{}', 'READY', '{}', 1, 1 FROM sandbox ORDER BY id LIMIT 5000`)
+	h.exec(`INSERT INTO checkpoint_label (checkpoint, key, value) SELECT id, 'k', id FROM checkpoint`)
+	some := func(k int) string { return fmt.Sprintf(`CAST(SUBSTR(sandbox, 4) AS INTEGER) %% 100 = %d`, k) }
+	h.exec(`UPDATE checkpoint SET state = 'CREATING' WHERE ` + some(11))
+	h.exec(`UPDATE checkpoint SET state = 'FAILED', copying = TRUE WHERE ` + some(12))
+	h.exec(`UPDATE checkpoint SET state = 'DELETED', deleted_at = 5 WHERE ` + some(13))
+	h.exec(fmt.Sprintf(`UPDATE checkpoint SET state = 'DELETED', deleted_at = %d WHERE `, far) + some(14))
+	h.exec(`UPDATE checkpoint SET state = 'DELETING' WHERE ` + some(15))
+	h.exec(`INSERT INTO operation (id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at)
+		SELECT 'op-' || id, 'checkpoint', id, 'DELETE', 1, 'PENDING', 1, 1, 1, 1 FROM checkpoint WHERE state = 'DELETING'`)
+	h.exec(`INSERT INTO layer_use (key, used_by) SELECT 'checkpoints/' || id || '/1', id FROM checkpoint`)
+	for i := range 30 {
+		key := fmt.Sprintf("checkpoints/ck-000000000000000000%d/2", 10_000_000+i)
+		if _, err := h.fleet.blobs.Put(h.t.Context(), key, strings.NewReader("x")); err != nil {
+			h.t.Fatal(err)
 		}
 	}
 }

@@ -36,6 +36,9 @@ type Tx interface {
 	// ForUpdate is what to append to a SELECT whose rows a decision depends on: " FOR UPDATE" where rows are locked
 	// one by one, nothing on SQLite, which has one writer at a time.
 	ForUpdate() string
+	// ForShare is what to append to a SELECT whose rows shall not change before the transaction ends, while others may
+	// share them: " FOR SHARE", or nothing on SQLite.
+	ForShare() string
 }
 
 // DB is a database. Its methods are safe for concurrent use, but not from inside a transaction's function: there, only

@@ -25,6 +25,8 @@ func transitional(kind string) []string {
 	switch kind {
 	case "sandbox":
 		return []string{string(holdfast.SandboxCreating), string(holdfast.SandboxDeleting)}
+	case "checkpoint":
+		return []string{string(holdfast.CheckpointCreating), string(holdfast.CheckpointDeleting)}
 	case "operation":
 		return []string{string(holdfast.OperationPending)}
 	case "instance":
@@ -83,7 +85,7 @@ func parties(t *testing.T) []party {
 	t.Helper()
 	return []party{
 		{orchestrator.Registry(), reconcile.Inventory{
-			States: owners(t, "sandbox", "operation"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
+			States: owners(t, "sandbox", "checkpoint", "operation"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
 			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H11"},
 		}},
 		{fleet.Registry(), reconcile.Inventory{

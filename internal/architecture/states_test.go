@@ -27,6 +27,7 @@ func machines() []machine {
 	return []machine{
 		{"sandbox", "SandboxState", table2text(holdfast.SandboxTransitions())},
 		{"instance", "InstanceState", table2text(holdfast.InstanceTransitions())},
+		{"checkpoint", "CheckpointState", table2text(holdfast.CheckpointTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},
 		{"host-duty", "HostDuty", table2text(holdfast.HostDutyTransitions())},

@@ -109,6 +109,9 @@ func (p *probe) Now(context.Context) (time.Time, error) {
 
 func (p *probe) ForUpdate() string { return "" }
 
+// ForShare implements store.Tx.
+func (p *probe) ForShare() string { return "" }
+
 // nowhere is a database that cannot be reached.
 type nowhere struct{}
 

@@ -211,6 +211,9 @@ func (t *tx) Now(ctx context.Context) (time.Time, error) {
 // ForUpdate implements store.Tx.
 func (t *tx) ForUpdate() string { return " FOR UPDATE" }
 
+// ForShare implements store.Tx.
+func (t *tx) ForShare() string { return " FOR SHARE" }
+
 // discard closes a row that was perhaps never scanned, which only Scan can. To have no destination for its columns, or
 // no row, is as expected; a failure of the statement itself shows in the transaction's status.
 func discard(row *sql.Row) error {

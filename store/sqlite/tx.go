@@ -153,6 +153,9 @@ func (t *tx) Now(ctx context.Context) (time.Time, error) {
 // ForUpdate implements store.Tx.
 func (t *tx) ForUpdate() string { return "" }
 
+// ForShare implements store.Tx.
+func (t *tx) ForShare() string { return "" }
+
 // discard closes a row that was perhaps never scanned, which only Scan can. To have no destination for its columns, or
 // no row, is as expected; a failure of the statement itself has been noted by the connection.
 func discard(row *sql.Row) error {
