@@ -125,6 +125,16 @@ const (
 	CopyAbsent  CopyState = "ABSENT"  // a tombstone: it will not be made any more
 )
 
+// CopyTransitions lists, for each state of a checkpoint at its host, what may follow.
+func CopyTransitions() map[CopyState][]CopyState {
+	return map[CopyState][]CopyState{
+		CopyCopying: {CopyPresent, CopyFailed, CopyAbsent},
+		CopyPresent: {CopyAbsent},
+		CopyFailed:  {CopyAbsent},
+		CopyAbsent:  {},
+	}
+}
+
 // CheckpointObservation is what a host says of a checkpoint.
 type CheckpointObservation struct {
 	Checkpoint CheckpointID `json:"checkpoint"`

@@ -54,7 +54,8 @@ type Store interface {
 // Open returns the store at a place: the path of a directory, which is made, or
 // s3://BUCKET[/PREFIX][?endpoint=URL][&region=REGION], whose credentials are
 // AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or the role of
-// the machine. The bucket must exist.
+// the machine. The bucket must exist; where its server does not answer, that is left
+// to the first use.
 func Open(ctx context.Context, place string) (Store, error) {
 	if !strings.Contains(place, "://") {
 		return openDirectory(place)

@@ -56,10 +56,12 @@ func openS3(ctx context.Context, u *url.URL) (*bucket, error) {
 		b.prefix += "/"
 	}
 	there, err := client.BucketExists(ctx, b.name)
-	if err != nil {
+	switch {
+	case err != nil && minio.ToErrorResponse(err).StatusCode == 0:
+		return b, nil // it does not answer: whoever opens it may have other things to do until it does
+	case err != nil:
 		return nil, fmt.Errorf("blob store s3://%s: %w", u.Host, err)
-	}
-	if !there {
+	case !there:
 		return nil, fmt.Errorf("blob store s3://%s: there is no such bucket: make it first", u.Host)
 	}
 	return b, nil

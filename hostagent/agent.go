@@ -31,6 +31,7 @@ type Agent struct {
 	lock         *os.File
 	places       places
 	store        records
+	copyStore    copyFiles
 	capabilities runtime.Capabilities
 	images       *preparations
 	notifier     *spool.Notifier
@@ -51,6 +52,7 @@ type Agent struct {
 
 	mu       sync.Mutex // taken before a machine's
 	machines map[holdfast.InstanceID]*machine
+	copies   map[holdfast.CheckpointID]*copying
 
 	door     sync.Mutex // taken after a machine's
 	closing  bool
@@ -106,9 +108,11 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 		images:       &preparations{images: config.Images, base: life, running: map[string]*preparation{}},
 		notifier:     notifier,
 		life:         life, end: end,
-		machines: map[holdfast.InstanceID]*machine{},
-		reports:  make(chan struct{}, reportsAtOnce),
-		orphans:  orphans{since: map[holdfast.InstanceRef]time.Time{}},
+		machines:  map[holdfast.InstanceID]*machine{},
+		copies:    map[holdfast.CheckpointID]*copying{},
+		copyStore: copyFiles{root: filepath.Join(config.Directory, "checkpoints"), hook: config.hook},
+		reports:   make(chan struct{}, reportsAtOnce),
+		orphans:   orphans{since: map[holdfast.InstanceRef]time.Time{}},
 	}
 	a.obeys.Store(allegiance{cluster: who.Cluster, epoch: who.Epoch})
 	a.store = recordFiles{places: a.places, hook: config.hook, around: config.AroundRecord}
@@ -274,6 +278,9 @@ func (a *Agent) recover(ctx context.Context) error {
 		m := a.machine(one.record.Ref.Instance)
 		m.records[one.record.Ref.Incarnation] = one.record
 	}
+	if err := a.recoverCopies(); err != nil {
+		return err
+	}
 	a.recovered.Store(true)
 	room := make(chan struct{}, recoverAtOnce)
 	var group sync.WaitGroup
@@ -289,6 +296,22 @@ func (a *Agent) recover(ctx context.Context) error {
 	}
 	group.Wait()
 	return nil
+}
+
+// recoverCopies reads the checkpoints of an earlier process. What it did not finish
+// waits for a level, and goes with its deadline.
+func (a *Agent) recoverCopies() error {
+	all, damaged, err := a.copyStore.load(a.config.Clock())
+	for _, one := range damaged {
+		a.log.Error("a checkpoint's record cannot be read: it is taken for failed", "error", one)
+	}
+	for _, r := range all {
+		c := a.copying(r.Checkpoint)
+		c.mu.Lock()
+		c.record = r
+		c.mu.Unlock()
+	}
+	return err
 }
 
 // glance observes, for at most the given time: a start does not wait for a guest

@@ -14,24 +14,31 @@ type allegiance struct {
 	epoch   int64  // the highest seen
 }
 
+// order is whose a level is, and what it is about.
+type order struct {
+	cluster string
+	epoch   int64
+	about   string // id of a resource
+}
+
 // judgeOrder decides whether an order is obeyed, and whom the host obeys then. It
 // is pure.
-func judgeOrder(now allegiance, l holdfast.Level) (allegiance, error) {
+func judgeOrder(now allegiance, l order) (allegiance, error) {
 	switch {
-	case l.Cluster == "":
+	case l.cluster == "":
 		return now, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
-			"the order is of no cluster; this host belongs to %q", now.cluster).On(string(l.Instance))
+			"the order is of no cluster; this host belongs to %q", now.cluster).On(l.about)
 	case now.cluster == "":
-		return allegiance{cluster: l.Cluster, epoch: l.Epoch}, nil
-	case l.Cluster != now.cluster:
+		return allegiance{cluster: l.cluster, epoch: l.epoch}, nil
+	case l.cluster != now.cluster:
 		return now, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCluster,
-			"this host belongs to cluster %q and refuses orders of %q: is that the right database?", now.cluster, l.Cluster).On(string(l.Instance))
-	case l.Epoch < now.epoch:
+			"this host belongs to cluster %q and refuses orders of %q: is that the right database?", now.cluster, l.cluster).On(l.about)
+	case l.epoch < now.epoch:
 		return now, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleEpoch,
-			"this host has obeyed epoch %d and refuses orders of %d: they are an old database's, or one was restored and holdfast recover not run", now.epoch, l.Epoch).
-			On(string(l.Instance)).With("seen", strconv.FormatInt(now.epoch, 10))
+			"this host has obeyed epoch %d and refuses orders of %d: they are an old database's, or one was restored and holdfast recover not run", now.epoch, l.epoch).
+			On(l.about).With("seen", strconv.FormatInt(now.epoch, 10))
 	}
-	now.epoch = l.Epoch
+	now.epoch = l.epoch
 	return now, nil
 }
 
@@ -53,7 +60,7 @@ func (a *Agent) allegiance() allegiance { return a.obeys.Load().(allegiance) }
 
 // obey holds an order against whom the host obeys. What it learns from the order
 // is durable before the order is.
-func (a *Agent) obey(l holdfast.Level) error {
+func (a *Agent) obey(l order) error {
 	if next, err := judgeOrder(a.allegiance(), l); err != nil || next == a.allegiance() {
 		return err
 	}
@@ -67,7 +74,7 @@ func (a *Agent) obey(l holdfast.Level) error {
 	who := a.who
 	who.Cluster, who.Epoch = next.cluster, next.epoch
 	if err := who.save(a.config.Directory); err != nil {
-		return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage, "the host cannot keep whom it obeys").On(string(l.Instance)).Because(err)
+		return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage, "the host cannot keep whom it obeys").On(l.about).Because(err)
 	}
 	a.obeys.Store(next)
 	a.log.Info("the host obeys", "cluster", next.cluster, "epoch", next.epoch)

@@ -12,16 +12,16 @@ import (
 func TestT52_WhomAHostObeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		now    allegiance
-		order  holdfast.Level
+		order  order
 		want   allegiance
 		reason holdfast.Reason
 	}{
-		"the first order":     {allegiance{}, holdfast.Level{Cluster: "a", Epoch: 3}, allegiance{"a", 3}, ""},
-		"nobody's order":      {allegiance{}, holdfast.Level{}, allegiance{}, holdfast.ReasonCluster},
-		"its own":             {allegiance{"a", 3}, holdfast.Level{Cluster: "a", Epoch: 3}, allegiance{"a", 3}, ""},
-		"another's":           {allegiance{"a", 3}, holdfast.Level{Cluster: "b", Epoch: 9}, allegiance{"a", 3}, holdfast.ReasonCluster},
-		"an older database's": {allegiance{"a", 3}, holdfast.Level{Cluster: "a", Epoch: 2}, allegiance{"a", 3}, holdfast.ReasonStaleEpoch},
-		"a recovered one's":   {allegiance{"a", 3}, holdfast.Level{Cluster: "a", Epoch: 4}, allegiance{"a", 4}, ""},
+		"the first order":     {allegiance{}, order{cluster: "a", epoch: 3}, allegiance{"a", 3}, ""},
+		"nobody's order":      {allegiance{}, order{}, allegiance{}, holdfast.ReasonCluster},
+		"its own":             {allegiance{"a", 3}, order{cluster: "a", epoch: 3}, allegiance{"a", 3}, ""},
+		"another's":           {allegiance{"a", 3}, order{cluster: "b", epoch: 9}, allegiance{"a", 3}, holdfast.ReasonCluster},
+		"an older database's": {allegiance{"a", 3}, order{cluster: "a", epoch: 2}, allegiance{"a", 3}, holdfast.ReasonStaleEpoch},
+		"a recovered one's":   {allegiance{"a", 3}, order{cluster: "a", epoch: 4}, allegiance{"a", 4}, ""},
 	} {
 		got, err := judgeOrder(c.now, c.order)
 		if got != c.want || c.reason == "" && err != nil || c.reason != "" && holdfast.ReasonOf(err) != c.reason {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/runtime"
 	"github.com/holdfast-dev/holdfast/spool"
 )
@@ -24,6 +25,16 @@ type Images interface {
 	// Ensure returns the directory of the image's read-only root file system.
 	// It may take minutes, tells a person how far it is, and stops with ctx.
 	Ensure(ctx context.Context, ref string, progress func(string)) (rootFS string, err error)
+}
+
+// Layers keeps the unpacked layers that instances boot from above their image
+// (image.Layers).
+type Layers interface {
+	// Ensure returns a layer's directory. Its errors are as those of Images; it may
+	// take minutes.
+	Ensure(ctx context.Context, one holdfast.Layer, progress func(string)) (directory string, err error)
+	// Prune removes layers that were not used for long, and are not needed.
+	Prune(ctx context.Context, needed func(sha256 string) bool) (removed int, err error)
 }
 
 // HeldImages is implemented by Images that can say which references are ready, so
@@ -58,6 +69,7 @@ type Timing struct {
 	Ask            time.Duration // for one answer of a guest about itself; 2 s
 	Sweep          time.Duration // between sweeps; 1 min
 	OrphanGrace    time.Duration // before what nobody recorded is destroyed; 5 min
+	Copy           time.Duration // from a checkpoint's first level to its end; 10 min
 	TombstoneKept  time.Duration // 7 days
 	LevelTooOld    time.Duration // since the placement of an unknown incarnation; 6 days
 	ForwardTimeout time.Duration // for one callback passed on; 10 s
@@ -68,6 +80,8 @@ type Config struct {
 	Directory string // of this host's instances, durable; locked while the agent lives
 	Driver    runtime.Driver
 	Images    Images
+	Layers    Layers     // nil: instances above layers are refused, NOT_CAPABLE
+	Blobs     blob.Store // that all hosts share, where checkpoints go; nil: none are taken
 	// Volatile says that the instances live in this process's memory and die with
 	// it, as the simulated runtime's do. Their records are then kept there too, and
 	// what an earlier process began is answered as lost.
@@ -78,6 +92,9 @@ type Config struct {
 	Name     string            // of the host, for a person; default: the machine's
 	URL      string            // at which the others reach this agent
 	Capacity holdfast.Capacity // zero fields: what the machine has
+
+	MaxChain      int   // layers above an image that a checkpoint's may be one more of; a longer chain is merged into one; default 16
+	MaxCheckpoint int64 // bytes of one; default 16 GiB, as much as a host unpacks
 
 	Fleet        FleetLink
 	Orchestrator OrchestratorLink
@@ -150,6 +167,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.IDs.Now == nil {
 		c.IDs.Now = c.Clock
 	}
+	if c.MaxChain == 0 {
+		c.MaxChain = 16
+	}
+	if c.MaxCheckpoint == 0 {
+		c.MaxCheckpoint = 16 << 30
+	}
 	c.Timing = c.Timing.withDefaults()
 	var err error
 	if c.Name == "" {
@@ -173,6 +196,7 @@ func (t Timing) withDefaults() Timing {
 		{&t.Ask, 2 * time.Second},
 		{&t.Sweep, time.Minute},
 		{&t.OrphanGrace, holdfast.OrphanGrace},
+		{&t.Copy, holdfast.CheckpointAfter},
 		{&t.TombstoneKept, holdfast.TombstoneKept},
 		{&t.LevelTooOld, holdfast.LevelTooOldAfter},
 		{&t.ForwardTimeout, 10 * time.Second},

@@ -21,7 +21,7 @@ func (a *Agent) EnsureInstance(ctx context.Context, level holdfast.Level) (holdf
 	if err := checkLevel(level); err != nil {
 		return holdfast.Observation{}, err
 	}
-	if err := a.obey(level); err != nil {
+	if err := a.obey(order{level.Cluster, level.Epoch, string(level.Instance)}); err != nil {
 		return holdfast.Observation{}, err
 	}
 	if !a.open.Load() {

@@ -27,6 +27,10 @@ func checkLevel(l holdfast.Level) error {
 	if l.Generation < 1 {
 		return bad("generation", "generation %d: the first is 1", l.Generation)
 	}
+	if l.Spec != nil && boots(l.Desired) && len(l.Spec.Layers) > holdfast.MaxLayers {
+		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonTooLarge, "%d layers above an image: at most %d can be mounted",
+			len(l.Spec.Layers), holdfast.MaxLayers).With("field", "spec").On(string(l.Instance))
+	}
 	return nil
 }
 

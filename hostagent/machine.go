@@ -34,6 +34,8 @@ type machine struct {
 	waiting  int            // calls that wait to be answered
 	untold   int64          // incarnation of a fact that a waiting call's answer is to tell
 	watches  map[int64]*watch
+	turn     chan struct{}      // full while something is done with the runtime's instance
+	copies   map[*attached]bool // of an incarnation, which end with it
 	guests   map[int64]holdfast.Guest
 }
 
@@ -51,6 +53,7 @@ func newMachine(a *Agent, id holdfast.InstanceID) *machine {
 		records: map[int64]record{}, verified: map[int64]bool{}, leftover: map[int64]bool{},
 		changed: make(chan struct{}), word: make(chan int64, 1),
 		watches: map[int64]*watch{}, guests: map[int64]holdfast.Guest{},
+		turn: make(chan struct{}, 1), copies: map[*attached]bool{},
 	}
 }
 
@@ -90,8 +93,51 @@ func (m *machine) write(r record) error {
 			"the record of %s/%d could not be written", r.Ref.Instance, r.Ref.Incarnation).On(string(m.id)).Because(err)
 	}
 	m.records[r.Ref.Incarnation] = r
+	m.endCopies()
 	m.broadcast()
 	return nil
+}
+
+// inTurn does something with the runtime's instance while nobody else does, or
+// returns why ctx ended before.
+func (m *machine) inTurn(ctx context.Context, do func() error) error {
+	select {
+	case m.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-m.turn }()
+	return do()
+}
+
+// attached is a copy of an incarnation that is being made.
+type attached struct {
+	incarnation int64
+	end         context.CancelCauseFunc
+}
+
+// attach lets end be called when the incarnation ends, or has.
+func (m *machine) attach(ref holdfast.InstanceRef, end context.CancelCauseFunc) (detach func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	one := &attached{ref.Incarnation, end}
+	m.copies[one] = true
+	m.endCopies()
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.copies, one)
+	}
+}
+
+// endCopies ends the copies of what has ended or is ending; m.mu is held.
+func (m *machine) endCopies() {
+	for one := range m.copies {
+		r, known := m.records[one.incarnation]
+		if of := (subject{record: r, known: known, newest: m.newest()}); of.ended() != nil {
+			one.end(errInstanceEnds)
+		}
+	}
 }
 
 // begin makes sure that an attempt runs and looks at what is recorded now; m.mu
@@ -159,7 +205,11 @@ func (m *machine) run(at *attempt) {
 	for steps := 0; ; steps++ {
 		ctx, cancel := context.WithCancelCause(m.agent.life)
 		view := m.aim(at, cancel)
-		done, err := m.safely(ctx, view)
+		var done bool
+		err := m.inTurn(ctx, func() (err error) {
+			done, err = m.safely(ctx, view)
+			return err
+		})
 		redirected := errors.Is(context.Cause(ctx), errRedirected)
 		cancel(nil)
 		switch {

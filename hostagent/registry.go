@@ -1,6 +1,8 @@
 package hostagent
 
 import (
+	"time"
+
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/reconcile"
 )
@@ -10,7 +12,7 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "hostagent",
-		Resources: []reconcile.Resource{instanceEntry()},
+		Resources: []reconcile.Resource{instanceEntry(), copyEntry(), layerEntry()},
 		Hops:      hopEntries(),
 	}
 }
@@ -40,16 +42,38 @@ func instanceEntry() reconcile.Resource {
 	}
 }
 
+func copyEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "checkpoint-copy", Tables: []string{"checkpoints/CHECKPOINT/record.json"},
+		States: []reconcile.State{
+			{Name: string(holdfast.CopyCopying), Transitional: true, Deadline: holdfast.CheckpointAfter, Authority: "the instance's record; the attempt in progress", Sweep: SweepCopies,
+				Resolution: "FAILED with the reason when its time or its instance is over, parts removed; nobody copies anew but a level"},
+			// Told as they are: the blob store's truth is asked by whoever owns the checkpoint.
+			{Name: string(holdfast.CopyPresent)}, {Name: string(holdfast.CopyFailed)}, {Name: string(holdfast.CopyAbsent)},
+		},
+	}
+}
+
+func layerEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "layer", Tables: []string{"layers/LAYER/image.json"},
+		States: []reconcile.State{
+			{Name: "UNUSED", Transitional: true, Deadline: 24 * time.Hour, Authority: "the records of instances", Sweep: SweepLayers,
+				Resolution: "removed: at once where they are more than 10 GiB, the longest unused first; never one that a record names"},
+		},
+	}
+}
+
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
-			Name: "H3", From: "fleet", To: "host agent", Message: "EnsureInstance",
-			Twice: "joined: one convergence, one boot, the same answer",
-			Late:  "a lower generation or incarnation is refused, naming the one seen; RUNNING after a tombstone is answered ABSENT; too old for a tombstone is refused",
-			Never: "nothing happens here; the fleet asks, and its caller sends the level again",
+			Name: "H3", From: "fleet", To: "host agent", Message: "EnsureInstance, EnsureCheckpoint",
+			Twice: "joined: one convergence, one boot, the same answer; one copy under one key, whichever claim asks",
+			Late:  "a lower generation or incarnation is refused, naming the one seen; RUNNING or PRESENT after a tombstone is answered ABSENT; too old for a tombstone is refused",
+			Never: "nothing happens here; the fleet asks, and its caller sends the level again; a copy that nobody orders again fails at its deadline, its parts removed",
 		},
 		{
-			Name: "H4", From: "host agent", To: "runtime", Message: "prepare, start, suspend, resume, stop",
+			Name: "H4", From: "host agent", To: "runtime", Message: "prepare, start, suspend, resume, checkpoint, stop",
 			Twice: "each call can be repeated; a start that is recorded is never made anew",
 			Late:  "calls on one instance never overlap, and each look is made before the next step",
 			Never: "what is recorded is compared with the runtime at every start, level and sweep",

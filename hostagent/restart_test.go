@@ -328,9 +328,9 @@ func TestT49_KilledAtAnyStepAndThenRebootedItBootsOnceOrEnds(t *testing.T) {
 }
 
 // run lets an agent live until its crash, or the work is done.
-func run(t *testing.T, w *world, dir string, c *clock, death *crash, work func(*bench)) (died string) {
+func run(t *testing.T, w *world, dir string, c *clock, death *crash, work func(*bench), adjust ...func(*bench)) (died string) {
 	t.Helper()
-	b := build(t, w, dir, c, death.install)
+	b := build(t, w, dir, c, append(adjust, death.install)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {

@@ -19,6 +19,10 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 	if err != nil {
 		return false, m.refused(ctx, r, holdfast.ReasonImageFailed, err)
 	}
+	layers, err := m.layers(ctx, r)
+	if err != nil {
+		return false, m.refused(ctx, r, holdfast.ReasonImageFailed, err)
+	}
 	a := m.agent
 	dir, spool := a.places.directory(r.Ref), a.places.spool(r.Ref)
 	if !a.config.Volatile { // else whoever first writes to it makes it
@@ -27,7 +31,7 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 		}
 	}
 	err = a.config.Driver.Prepare(ctx, runtime.Bundle{
-		Ref: r.Ref, RootFS: rootFS, Spec: *r.Spec, Directory: dir, Spool: spool,
+		Ref: r.Ref, RootFS: rootFS, Layers: layers, Spec: *r.Spec, Directory: dir, Spool: spool,
 		Guest: holdfast.GuestConfig{
 			Instance: r.Ref.Instance, Incarnation: r.Ref.Incarnation, Env: r.Spec.Env, CallbackURL: a.gatewayURL,
 			Secret: delivery.InstanceSecret(a.config.ClusterKey, string(r.Ref.Instance), r.Ref.Incarnation),
@@ -39,24 +43,53 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 	return m.start(ctx, r)
 }
 
-// image waits for the image within the deadline that counts from the first
-// level, not from the latest attempt (trap T31).
-func (m *machine) image(ctx context.Context, r record) (string, error) {
+// image waits for the image.
+func (m *machine) image(ctx context.Context, r record) (rootFS string, err error) {
+	err = m.within(ctx, r, fmt.Sprintf("image %q", r.Spec.Image), func(ctx context.Context) (err error) {
+		rootFS, err = m.agent.images.ensure(ctx, r.Spec.Image, m.say)
+		return err
+	})
+	return rootFS, err
+}
+
+// layers waits for the layers above the image, the lowest first.
+func (m *machine) layers(ctx context.Context, r record) (directories []string, err error) {
+	a, all := m.agent, r.Spec.Layers
+	if len(all) > 0 && a.config.Layers == nil {
+		return nil, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "this host has no blob store to fetch layers from")
+	}
+	for i, one := range all {
+		what := fmt.Sprintf("layer %d of %d", i+1, len(all))
+		err := m.within(ctx, r, what, func(ctx context.Context) error {
+			directory, err := a.config.Layers.Ensure(ctx, one, func(text string) { m.say(what + ": " + text) })
+			directories = append(directories, directory)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return directories, nil
+}
+
+// within waits for something within the deadline that counts from the first level,
+// not from the latest attempt (trap T31).
+func (m *machine) within(ctx context.Context, r record, what string, wait func(context.Context) error) error {
 	a := m.agent
 	left := a.config.Timing.Prepare - a.config.Clock().Sub(r.CreatedAt)
 	late := errors.New("too late")
 	within, cancel := context.WithTimeoutCause(ctx, max(left, time.Second), late)
 	defer cancel()
-	rootFS, err := a.images.ensure(within, r.Spec.Image, m.say)
+	err := wait(within)
 	m.say("")
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(within), late) {
-		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonImageFailed,
-			"image %q was not ready within %s", r.Spec.Image, a.config.Timing.Prepare)
+		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonImageFailed,
+			"%s was not ready within %s", what, a.config.Timing.Prepare)
 	}
 	if err != nil {
-		return "", fmt.Errorf("image %q: %w", r.Spec.Image, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
-	return rootFS, nil
+	return nil
 }
 
 func (m *machine) say(progress string) {

@@ -18,6 +18,8 @@ import (
 const (
 	SweepInstances = "host-instances"
 	SweepOrphans   = "host-orphans"
+	SweepCopies    = "host-checkpoints"
+	SweepLayers    = "host-layers"
 )
 
 // Sweeps are this agent's; Start runs them, RunSweep runs one at once.
@@ -25,6 +27,8 @@ func (a *Agent) Sweeps() []reconcile.Sweep {
 	return []reconcile.Sweep{
 		{Name: SweepInstances, Every: a.config.Timing.Sweep, First: a.config.Timing.Sweep, Page: a.pageInstances},
 		{Name: SweepOrphans, Every: a.config.Timing.Sweep, First: a.config.Timing.Sweep, Page: a.pageOrphans},
+		{Name: SweepCopies, Every: a.config.Timing.Sweep, First: a.config.Timing.Sweep, Page: a.pageCopies},
+		{Name: SweepLayers, Every: a.config.Timing.Sweep, First: a.config.Timing.Sweep, Page: a.pageLayers},
 	}
 }
 

@@ -17,6 +17,7 @@ type Capabilities struct {
 	Name         string
 	SuspendKind  string // "frozen": memory stays on the host; "saved": memory goes to disk
 	SurvivesHost bool   // whether a suspended instance outlives a reboot of its host
+	WholeLayers  bool   // whether a checkpoint has what the layers below it have, too: it needs none of them
 }
 
 // Bundle is everything an instance is prepared from.

@@ -11,10 +11,13 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/holdfast-dev/holdfast/blob"
 )
 
 // check is one thing that a machine may lack.
@@ -35,7 +38,7 @@ type probe struct {
 }
 
 func newDoctorCommand(a *app) *cobra.Command {
-	var wanted, binary string
+	var wanted, binary, blobs string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can run, and which command installs what is missing",
@@ -44,11 +47,12 @@ func newDoctorCommand(a *app) *cobra.Command {
 			if wanted != "runc" && wanted != "simulated" {
 				return usage("--runtime is runc or simulated, not %q", wanted)
 			}
-			return a.doctor(wanted, examine(cmd.Context(), wanted, probes(binary)))
+			return a.doctor(wanted, examine(cmd.Context(), wanted, probes(binary, blobs)))
 		},
 	}
 	cmd.Flags().StringVar(&wanted, "runtime", "runc", "the runtime to ask about: runc or simulated")
 	cmd.Flags().StringVar(&binary, "runtime-binary", "runc", "the OCI runtime's program")
+	cmd.Flags().StringVar(&blobs, "blobs", a.getenv("HOLDFAST_BLOBS"), "the store of checkpoints, as holdfast serve takes it")
 	return cmd
 }
 
@@ -101,7 +105,7 @@ func (a *app) doctor(wanted string, checks []check) error {
 	return nil
 }
 
-func probes(binary string) []probe {
+func probes(binary, blobs string) []probe {
 	runc := []string{"runc"}
 	return []probe{
 		{"linux", runc, "use a Linux machine", kernel},
@@ -114,6 +118,7 @@ func probes(binary string) []probe {
 		{"namespaces", runc, "use a kernel, or a container, that allows new network namespaces", namespaces},
 		{"nftables", runc, "modprobe nf_tables", netfilter},
 		{"mmdebstrap", nil, "apt-get install mmdebstrap", says("mmdebstrap")},
+		{"blob-store", nil, "serve with --blobs DIRECTORY or s3://BUCKET, the same on every host", blobStore(blobs)},
 	}
 }
 
@@ -213,6 +218,25 @@ func namespaces(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("no process can be started in new namespaces: %w", err)
 	}
 	return "network, mount, pid, ipc, uts", nil
+}
+
+// blobStore asks a store for what it has not.
+func blobStore(place string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		if place == "" {
+			return "DATA_DIR/blobs: for one host alone", nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		store, err := blob.Open(ctx, place)
+		if err != nil {
+			return "", err
+		}
+		if _, err := store.Stat(ctx, "doctor/asks"); err != nil && !errors.Is(err, blob.ErrNotFound) {
+			return "", err
+		}
+		return place + " answers", nil
+	}
 }
 
 func netfilter(context.Context) (string, error) {

@@ -61,6 +61,7 @@ SIGTERM and SIGINT drain: new lifecycle calls get UNAVAILABLE, running attempts 
 	flags.StringVar(&config.ClusterKeyFile, "cluster-key-file", "", "the key by which the parties know each other (default DATA_DIR/cluster.key)")
 	flags.StringVar(&config.Runtime, "runtime", "runc", "what runs instances: runc or simulated")
 	flags.StringVar(&config.RuntimeBinary, "runtime-binary", "runc", "the OCI runtime's program")
+	flags.StringVar(&config.Blobs, "blobs", "", "where checkpoints are kept: a directory, or s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION]; every host and orchestrator of one deployment needs the same (default DATA_DIR/blobs)")
 	flags.StringVar(&config.LocalImages, "local-images", "", "directory of this host that environments tar:PATH and dir:PATH are below; without it there are none")
 	flags.StringVar(&config.GuestBinary, "guest-binary", "", "the guest agent's program (default holdfast-guest beside this one)")
 	flags.BoolVar(&config.InsecureNoAuth, "insecure-no-auth", false, "let calls without an API key in; on a loopback address only")

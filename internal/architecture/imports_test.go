@@ -57,7 +57,7 @@ var table = map[string]row{
 	"audit":        {ours: ". reconcile", why: "a party's registry in the root's words: the reliability layer knows none of them"},
 	"orchestrator": {ours: ". audit blob store store/lineage delivery delivery/inbox operation reconcile", why: "a party: its own nouns over the reliability layer; it names and removes the blobs that hosts put"},
 	"fleet":        {ours: ". audit store store/lineage delivery delivery/inbox delivery/outbox reconcile", why: "a party: its own nouns over the reliability layer"},
-	"hostagent": {ours: ". audit delivery internal/stack reconcile runtime spool", modules: sys,
+	"hostagent": {ours: ". audit blob delivery internal/stack layer reconcile runtime spool", modules: sys,
 		why: "a party: it keeps records in files, so it needs no store; images are an interface to it"},
 	"guestagent": {ours: ". delivery spool", modules: fsnotify + " " + sys,
 		why: "a party, and PID 1 of every instance: its dependencies run in other people's images"},

@@ -36,6 +36,8 @@ func transitional(kind string) []string {
 		return []string{string(holdfast.HostSuspect)}
 	case "host-duty":
 		return []string{string(holdfast.HostDraining)}
+	case "checkpoint-copy":
+		return []string{string(holdfast.CopyCopying)}
 	}
 	return nil
 }
@@ -93,20 +95,23 @@ func parties(t *testing.T) []party {
 			Sweeps: names((&fleet.Service{}).Sweeps()), Hops: []string{"H2", "H3", "H7", "H8"},
 		}},
 		{hostagent.Registry(), reconcile.Inventory{
-			States: hostStates(t), Tables: []string{"instances/INSTANCE/INCARNATION/record.json"}, // files: a host has no database
+			States: hostStates(t), // Files: a host has no database.
+			Tables: []string{"instances/INSTANCE/INCARNATION/record.json", "checkpoints/CHECKPOINT/record.json", "layers/LAYER/image.json"},
 			Sweeps: names((&hostagent.Agent{}).Sweeps()), Hops: []string{"H3", "H4", "H5", "H6", "H7", "H11"},
 		}},
 	}
 }
 
 // hostStates are the instance states that a host itself can be in: PLACED and
-// UNKNOWN are a fleet's words. ORPHAN is what its runtime has and no record names.
+// UNKNOWN are a fleet's words. ORPHAN is what its runtime has and no record names,
+// UNUSED a layer that none does.
 func hostStates(t *testing.T) map[string]map[string]bool {
 	t.Helper()
-	states := owners(t, "instance")
+	states := owners(t, "instance", "checkpoint-copy")
 	delete(states["instance"], string(holdfast.InstancePlaced))
 	delete(states["instance"], string(holdfast.InstanceUnknown))
 	states["instance"]["ORPHAN"] = true
+	states["layer"] = map[string]bool{"UNUSED": true}
 	return states
 }
 

@@ -31,6 +31,7 @@ func machines() []machine {
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},
 		{"host-duty", "HostDuty", table2text(holdfast.HostDutyTransitions())},
+		{"checkpoint-copy", "CopyState", table2text(holdfast.CopyTransitions())},
 	}
 }
 

@@ -97,7 +97,7 @@ func (c *Cluster) layOut() error {
 	orchestrators, fleets := urls(addresses[:o]), urls(addresses[o:o+f])
 	for i, address := range addresses {
 		p := &Process{Program: filepath.Join(c.config.Binaries, "holdfast"), Listen: address}
-		args := []string{"--cluster-key-file", key}
+		args := []string{"--cluster-key-file", key, "--blobs", filepath.Join(c.config.Directory, "blobs")}
 		switch {
 		case i < o:
 			p.Name = fmt.Sprint("orchestrator", i+1)

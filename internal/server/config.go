@@ -48,6 +48,7 @@ type Config struct {
 	ClusterKeyFile  string // default DataDir/cluster.key, made where every role is here
 	Runtime         string // runc or simulated
 	RuntimeBinary   string // of the runtime "runc"; default runc
+	Blobs           string // where checkpoints are: a directory, or s3://BUCKET; the same for all hosts and orchestrators; default DataDir/blobs
 	LocalImages     string // directory that images tar:PATH and dir:PATH are below; "": there are none
 	GuestBinary     string // default: holdfast-guest beside this program
 	InsecureNoAuth  bool   // calls without a key are the project default's; loopback only
@@ -102,6 +103,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Runtime == "" {
 		c.Runtime = "runc"
+	}
+	if c.Blobs == "" {
+		c.Blobs = filepath.Join(c.DataDir, "blobs")
 	}
 	if c.DrainFor == 0 {
 		c.DrainFor = 30 * time.Second

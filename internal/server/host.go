@@ -63,7 +63,16 @@ func (s *Server) startHost(ctx, _ context.Context, mux *http.ServeMux) error {
 	if s.config.has(Fleet) && s.config.has(Orchestrator) && !s.config.shared() { // a name that other replicas do not know
 		url = hostURL
 	}
+	layers, err := image.NewLayers(filepath.Join(s.config.DataDir, "layers"), image.LayersConfig{Blobs: s.blobs, Now: s.config.Clock})
+	if err != nil {
+		return err
+	}
+	s.onClose("layers", func() error {
+		layers.Close()
+		return nil
+	})
 	s.host, err = hostagent.New(hostagent.Config{
+		Blobs: s.blobs, Layers: layers,
 		Directory: filepath.Join(s.config.DataDir, "host"), Driver: driver, Images: prepared, Volatile: s.config.Runtime == "simulated",
 		ClusterID: s.cluster, ClusterKey: s.key, URL: url, Capacity: s.config.Capacity,
 		Fleet: hostagent.FleetLink{

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/fleet"
 	"github.com/holdfast-dev/holdfast/hostagent"
 	"github.com/holdfast-dev/holdfast/orchestrator"
@@ -41,6 +42,7 @@ type Server struct {
 	draining atomic.Bool
 
 	databases map[string]database // by party, for metrics
+	blobs     blob.Store          // nil where neither a host nor the orchestrator is a role
 
 	loops   sync.WaitGroup
 	stop    context.CancelFunc
@@ -67,7 +69,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if err := s.open(); err != nil {
+	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
@@ -86,7 +88,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 }
 
 // open takes the data directory and the address, and reads the keys.
-func (s *Server) open() error {
+func (s *Server) open(ctx context.Context) error {
 	lock, err := sqlite.LockDir(s.config.DataDir)
 	if err != nil {
 		return err
@@ -106,9 +108,23 @@ func (s *Server) open() error {
 		return s.hops.close(ctx)
 	})
 	if s.config.has(Orchestrator) {
-		s.adminKey, s.freshKey, err = s.config.adminKey()
+		if s.adminKey, s.freshKey, err = s.config.adminKey(); err != nil {
+			return err
+		}
 	}
-	return err
+	return s.openBlobs(ctx)
+}
+
+// openBlobs opens the store of checkpoints, which hosts write and read, and
+// orchestrators tidy up.
+func (s *Server) openBlobs(ctx context.Context) (err error) {
+	if !s.config.has(Orchestrator) && !s.config.has(Host) {
+		return nil
+	}
+	if s.blobs, err = blob.Open(ctx, s.config.Blobs); err != nil {
+		return fmt.Errorf("--blobs: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) onClose(what string, close func() error) {

@@ -124,7 +124,7 @@ func compareRefs(a, b holdfast.InstanceRef) int {
 
 // Capabilities implements runtime.Driver.
 func (d *Driver) Capabilities() runtime.Capabilities {
-	return runtime.Capabilities{Name: "simulated", SuspendKind: "frozen"}
+	return runtime.Capabilities{Name: "simulated", SuspendKind: "frozen", WholeLayers: true}
 }
 
 // Open implements runtime.Driver.
