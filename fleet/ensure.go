@@ -136,10 +136,14 @@ func (s *Service) recordFirst(ctx context.Context, tx store.Tx, level holdfast.L
 		return ruling{}, false, nil
 	}
 	likely, err := s.roster.hosts(ctx, tx, now)
-	if err != nil || len(roomy(likely, r.next)) == 0 {
-		return ruling{}, false, err // one that is recorded needs no room
+	if err != nil {
+		return ruling{}, false, err
 	}
-	done, err := insertPlaced(ctx, tx, &r.next, likely)
+	hosts := roomy(likely, r.next)
+	if len(hosts) == 0 {
+		return ruling{}, false, nil // one that is recorded needs no room
+	}
+	done, err := insertPlaced(ctx, tx, &r.next, hosts)
 	return r, done, err
 }
 
@@ -152,7 +156,7 @@ func (s *Service) writeRuling(ctx context.Context, tx store.Tx, r *ruling, found
 		if err != nil {
 			return false, err
 		}
-		return insertPlaced(ctx, tx, &r.next, likely)
+		return insertPlaced(ctx, tx, &r.next, roomy(likely, r.next))
 	case !found:
 		return insertInstance(ctx, tx, r.next)
 	}

@@ -310,18 +310,18 @@ func TestListInstancesPagesById(t *testing.T) {
 
 // Hosts are spread over, and the same question has the same answer.
 func TestChooseSpreadsAndIsDeterministic(t *testing.T) {
-	var hosts []hostRow
+	var hosts []*hostRow
 	for i := range 8 {
-		h := hostRow{Host: holdfast.Host{ID: holdfast.HostID(fmt.Sprint("ho-", i)), Capacity: small(100)}}
+		h := &hostRow{Host: holdfast.Host{ID: holdfast.HostID(fmt.Sprint("ho-", i)), Capacity: small(100)}}
 		hosts = append(hosts, h)
 	}
 	for n := range 400 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", n))
-		i := choose(hosts, row{id: id})
-		if i != choose(hosts, row{id: id}) {
+		h := choose(hosts, row{id: id})
+		if h != choose(hosts, row{id: id}) {
 			t.Fatal("chose differently")
 		}
-		u := &hosts[i].Used
+		u := &h.Used
 		u.CPUMillis, u.MemoryBytes, u.Instances = u.CPUMillis+1000, u.MemoryBytes+1<<29, u.Instances+1
 	}
 	for _, h := range hosts {

@@ -16,11 +16,11 @@ import (
 // there is one that is not nearly full; and of two that the instance's id points
 // at, the emptier. Replicas that place at once thus meet on few rows, and a
 // simulation gets the same answer again.
-func choose(hosts []hostRow, r row) int {
+func choose(hosts []*hostRow, r row) *hostRow {
 	among := near(hosts, r)
 	a := among[pick(string(r.id)+"/a", len(among))]
 	b := among[pick(string(r.id)+"/b", len(among))]
-	if load(hosts[b].Host) < load(hosts[a].Host) {
+	if load(b.Host) < load(a.Host) {
 		return b
 	}
 	return a
@@ -30,20 +30,19 @@ func choose(hosts []hostRow, r row) int {
 // prefer it: a few images must not pile everything on few hosts.
 const nearlyFull = 0.8
 
-// near are the indices of the hosts that hold the image, or of all where none of
-// those is a good choice. Preparing an image takes minutes, and disk.
-func near(hosts []hostRow, r row) []int {
-	var with, all []int
-	for i, h := range hosts {
-		all = append(all, i)
+// near are the hosts that hold the image, or all of them where none of those is a
+// good choice. Preparing an image takes minutes, and disk.
+func near(hosts []*hostRow, r row) []*hostRow {
+	var with []*hostRow
+	for _, h := range hosts {
 		if r.spec != nil && slices.Contains(h.Images, r.spec.Image) && load(h.Host) < nearlyFull {
-			with = append(with, i)
+			with = append(with, h)
 		}
 	}
 	if len(with) > 0 {
 		return with
 	}
-	return all
+	return hosts
 }
 
 func pick(key string, n int) int {
@@ -84,13 +83,13 @@ func place(ctx context.Context, tx store.Tx, next *row) error {
 			break
 		}
 		for len(hosts) > 0 {
-			i := choose(hosts, *next)
-			next.placeOn(hosts[i])
+			one := choose(hosts, *next)
+			next.placeOn(*one)
 			done, err := reserve(ctx, tx, *next)
 			if err != nil || done {
 				return err
 			}
-			hosts = slices.Delete(hosts, i, i+1)
+			hosts = slices.DeleteFunc(hosts, func(h *hostRow) bool { return h == one })
 		}
 	}
 	return noCapacity(ctx, tx, *next)
@@ -99,8 +98,7 @@ func place(ctx context.Context, tx store.Tx, next *row) error {
 // insertPlaced is place for an instance without a row, in fewer statements: the
 // roster says which hosts are likely to have room, and the conditional write
 // decides. It reports false when another transaction recorded the instance first.
-func insertPlaced(ctx context.Context, tx store.Tx, next *row, likely []hostRow) (bool, error) {
-	hosts := roomy(likely, *next)
+func insertPlaced(ctx context.Context, tx store.Tx, next *row, hosts []*hostRow) (bool, error) {
 	if len(hosts) == 0 {
 		var err error
 		if hosts, err = withRoom(ctx, tx, *next); err != nil {
@@ -110,7 +108,7 @@ func insertPlaced(ctx context.Context, tx store.Tx, next *row, likely []hostRow)
 	if len(hosts) == 0 {
 		return false, noCapacity(ctx, tx, *next)
 	}
-	next.placeOn(hosts[choose(hosts, *next)])
+	next.placeOn(*choose(hosts, *next))
 	if done, err := insertInstance(ctx, tx, *next); err != nil || !done {
 		return false, err
 	}
@@ -123,10 +121,11 @@ func insertPlaced(ctx context.Context, tx store.Tx, next *row, likely []hostRow)
 	return true, updateInstance(ctx, tx, next)
 }
 
-// roomy is hasRoom over hosts read a moment ago.
-func roomy(hosts []hostRow, r row) []hostRow {
-	var out []hostRow
-	for _, h := range hosts {
+// roomy is hasRoom over hosts read a moment ago. They are shared: nobody writes to one.
+func roomy(hosts []hostRow, r row) []*hostRow {
+	out := make([]*hostRow, 0, len(hosts))
+	for i := range hosts {
+		h := &hosts[i]
 		if h.Health == holdfast.HostReady && h.Duty == holdfast.HostActive &&
 			h.Used.CPUMillis+r.cpu <= h.Capacity.CPUMillis &&
 			h.Used.MemoryBytes+r.memory <= h.Capacity.MemoryBytes && h.Used.Instances+1 <= h.Capacity.Instances {
@@ -140,8 +139,13 @@ func (r *row) placeOn(h hostRow) {
 	r.host, r.held, r.hostURL, r.hostHealth, r.hostDuty, r.hostGone = h.ID, true, h.URL, h.Health, h.Duty, false
 }
 
-func withRoom(ctx context.Context, tx store.Tx, r row) ([]hostRow, error) {
-	return queryHosts(ctx, tx, `WHERE `+hasRoom+` ORDER BY id`, r.cpu, r.memory)
+func withRoom(ctx context.Context, tx store.Tx, r row) ([]*hostRow, error) {
+	hosts, err := queryHosts(ctx, tx, `WHERE `+hasRoom+` ORDER BY id`, r.cpu, r.memory)
+	out := make([]*hostRow, len(hosts))
+	for i := range hosts {
+		out[i] = &hosts[i]
+	}
+	return out, err
 }
 
 func reserve(ctx context.Context, tx store.Tx, r row) (bool, error) {
