@@ -93,7 +93,7 @@ func (x *exchange) run(req *http.Request) (*http.Response, error) {
 	switch {
 	case x.upload == nil:
 	case req.GetBody != nil && req.ContentLength > 0 && req.ContentLength <= pipeSize:
-		x.pump() // bytes in memory, and room for all of them: nothing to wait for
+		x.load() // bytes in memory, and room for all of them: nothing to wait for
 	default:
 		go x.pump()
 	}
@@ -220,13 +220,41 @@ func (x *exchange) pump() {
 		n, err = io.CopyBuffer(x.upload, req.Body, make([]byte, 32<<10))
 	}
 	if err == nil && req.ContentLength > 0 && n != req.ContentLength {
-		err = fmt.Errorf("transport: ContentLength=%d with a body of another length", req.ContentLength)
+		err = errLength(req)
 	}
-	err = errors.Join(err, x.closeBody())
-	if err == nil {
+	if err = errors.Join(err, x.closeBody()); err == nil {
 		x.upload.finish(io.EOF)
 		return
 	}
+	x.unsent(err)
+}
+
+// load is pump for a short body of a known length that is in memory.
+func (x *exchange) load() {
+	req := x.client
+	// One more byte than announced shows that there are too many.
+	content := make([]byte, req.ContentLength+1)
+	n, err := io.ReadFull(req.Body, content)
+	switch {
+	case int64(n) != req.ContentLength && (err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
+		err = errLength(req)
+	case int64(n) == req.ContentLength && errors.Is(err, io.ErrUnexpectedEOF):
+		err = nil
+	}
+	x.upload.fill(content[:min(int64(n), req.ContentLength)])
+	if err = errors.Join(err, x.closeBody()); err == nil {
+		x.upload.finish(io.EOF)
+		return
+	}
+	x.unsent(err)
+}
+
+func errLength(req *http.Request) error {
+	return fmt.Errorf("transport: ContentLength=%d with a body of another length", req.ContentLength)
+}
+
+// unsent breaks the exchange because of what came of the request's body.
+func (x *exchange) unsent(err error) {
 	x.mu.Lock()
 	over := x.returned
 	x.mu.Unlock()

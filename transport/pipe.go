@@ -66,6 +66,16 @@ func (p *pipe) Write(b []byte) (n int, err error) {
 	}
 }
 
+// fill puts what there is room for into an empty pipe, which keeps it.
+func (p *pipe) fill(content []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken == nil {
+		p.buffer = *bytes.NewBuffer(content)
+		p.moved.Broadcast()
+	}
+}
+
 // finish is the writer's last word; the reader gets err after the bytes on the way.
 func (p *pipe) finish(err error) {
 	p.mu.Lock()

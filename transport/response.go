@@ -175,10 +175,13 @@ func (w *responseWriter) finish() {
 		w.frozen.Set("Content-Length", strconv.FormatInt(w.written, 10))
 	}
 	// An error here is the client's going away, which it knows.
-	if err := w.flush(nil); err != nil {
+	if err := w.commit(nil); err != nil {
 		return
 	}
 	x := w.exchange
+	if w.held.Len() > 0 { // then nothing was sent yet
+		x.download.fill(w.held.Bytes())
+	}
 	if w.length > w.written && !head && w.bodyAllowed() {
 		x.download.finish(io.ErrUnexpectedEOF)
 		return
