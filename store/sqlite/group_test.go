@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
@@ -164,6 +165,7 @@ func TestT48_FailedGroupRunsApart(t *testing.T) {
 				for _, kind := range []string{"fails", "finds no transaction"} {
 					t.Run(fmt.Sprintf("memory=%v/%s %d %s", memory, step, nth, kind), func(t *testing.T) {
 						db := openTest(t, Config{Memory: memory})
+						db.writer.wary = waryFor
 						faults(db, step, nth, func() error {
 							if kind == "fails" {
 								return errInjected
@@ -207,6 +209,64 @@ func checkApart(t *testing.T, db *DB, wantRuns int) {
 	for k, want := range map[string]bool{"a": true, "b": false, "c": false, "d": true} {
 		if has(t, db, k) != want {
 			t.Errorf("%s is there: %v, want %v", k, !want, want)
+		}
+	}
+}
+
+// TestT48_AFailureRunsTheGroupAgain: a group begins without savepoints. Where a member fails, all run again, each with one, and
+// so do the next groups for a while.
+func TestT48_AFailureRunsTheGroupAgain(t *testing.T) {
+	for _, memory := range []bool{false, true} {
+		db := openTest(t, Config{Memory: memory})
+		savepoints := 0
+		db.writer.fault = func(step string) error {
+			if step == stepSavepoint {
+				savepoints++
+			}
+			return nil
+		}
+		runs := map[string]int{}
+		counting := func(k string, then func(store.Tx) error) func(store.Tx) error {
+			return func(tx store.Tx) error { runs[k]++; return putting(k, 1, then)(tx) }
+		}
+		check := func(what string, errs []error, wantSavepoints int, wantRuns map[string]int, repeated int64) {
+			t.Helper()
+			for i, err := range errs {
+				if (err != nil) != (i == 1) {
+					t.Errorf("%s: update %d = %v", what, i, err)
+				}
+			}
+			if s := db.Stats(); savepoints != wantSavepoints || !maps.Equal(runs, wantRuns) || s.Repeated != repeated || s.Apart != 0 {
+				t.Errorf("%s: %d savepoints, want %d; runs %v, want %v; stats %+v", what, savepoints, wantSavepoints, runs, wantRuns, s)
+			}
+			savepoints, runs = 0, map[string]int{}
+		}
+		check("nobody fails", []error{oneGroup(t, db, counting("a", nil))[0]}, 0, map[string]int{"a": 1}, 0)
+		errs := oneGroup(t, db, counting("b", nil), counting("c", failing), counting("d", nil))
+		check("one fails", errs, 3, map[string]int{"b": 2, "c": 2, "d": 1}, 1) // b, c and d: d came when they were known to be needed
+		errs = oneGroup(t, db, counting("e", nil), counting("f", failing), counting("g", nil))
+		check("one fails again", errs, 3, map[string]int{"e": 1, "f": 1, "g": 1}, 1)
+		for _, k := range []string{"a", "b", "d", "e", "g"} {
+			if !has(t, db, k) {
+				t.Errorf("%s is missing", k)
+			}
+		}
+		for _, k := range []string{"c", "f"} {
+			if has(t, db, k) {
+				t.Errorf("%s is there, though it failed", k)
+			}
+		}
+		for i := range waryFor {
+			if err := db.Update(t.Context(), putting(fmt.Sprint("later", i), 1, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		savepoints, runs = 0, map[string]int{}
+		check("long after", oneGroup(t, db, counting("h", nil))[:1], 0, map[string]int{"h": 1}, 1)
+		// Alone, or before any other, it leaves nobody's work to do again.
+		errs = oneGroup(t, db, counting("i", failing), counting("j", nil))
+		if errs[0] == nil || errs[1] != nil || has(t, db, "i") || !has(t, db, "j") || runs["i"] != 1 || savepoints != 0 {
+			t.Errorf("the first fails: %v, %v; runs %v, %d savepoints", errs[0], errs[1], runs, savepoints)
 		}
 	}
 }
@@ -475,6 +535,7 @@ func TestT48_RandomFaults(t *testing.T) {
 	}
 	for seed := range rounds {
 		db := openTest(t, Config{Memory: seed%2 == 0, MaxGroup: 1 + int(seed%9)})
+		db.writer.wary = int(seed%3) * waryFor
 		rnd := rand.New(rand.NewPCG(seed, 48)) // the writer's alone
 		db.writer.fault = func(step string) error {
 			switch {

@@ -8,6 +8,7 @@ type Stats struct {
 	Updates  int64 // updates that ran to a known outcome, those that failed and wrote nothing included
 	Groups   int64 // commits
 	Largest  int64 // most updates in one commit
+	Repeated int64 // groups that ran again with savepoints, since a member failed
 	Apart    int64 // groups that failed, whose members ran again alone
 	Unknown  int64 // commits that failed (store.ErrUnknownOutcome)
 	Replaced int64 // connections given up after a fault
@@ -18,12 +19,12 @@ func (db *DB) Stats() Stats {
 	c := &db.writer.stats
 	return Stats{
 		Updates: c.updates.Load(), Groups: c.groups.Load(), Largest: c.largest.Load(),
-		Apart: c.apart.Load(), Unknown: c.unknown.Load(), Replaced: c.replaced.Load(),
+		Repeated: c.repeated.Load(), Apart: c.apart.Load(), Unknown: c.unknown.Load(), Replaced: c.replaced.Load(),
 	}
 }
 
 type counters struct {
-	updates, groups, largest, apart, unknown, replaced atomic.Int64
+	updates, groups, largest, repeated, apart, unknown, replaced atomic.Int64
 }
 
 // committed counts a commit of n updates. Only the writer calls it.

@@ -42,6 +42,7 @@ func TestT48_MemberCannotEndItsGroup(t *testing.T) {
 // TestT48_MembersContextNeverReachesTheDriver: an interrupted statement would roll back the whole group.
 func TestT48_MembersContextNeverReachesTheDriver(t *testing.T) {
 	db := openTest(t, Config{})
+	db.writer.wary = waryFor // so that the function runs once
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	errs := oneGroup(t, db, putting("a", 1, nil), func(tx store.Tx) error {
