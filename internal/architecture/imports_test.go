@@ -40,6 +40,8 @@ var table = map[string]row{
 	"client":            {ours: ". rpc", why: "the SDK speaks domain types; the wire is rpc's"},
 	"client/clienttest": {ours: ". rpc", why: "a server to test against, over the real wire"},
 
+	"mcp": {ours: ". client", modules: "github.com/modelcontextprotocol/go-sdk", why: "a face: over the client alone, like any caller"},
+
 	"delivery":        {why: "the reliability layer: importable alone"},
 	"delivery/inbox":  {why: "takes whatever *sql.Tx satisfies, so that it needs no store"},
 	"delivery/outbox": {ours: "delivery", why: "takes whatever *sql.Tx satisfies; sends through delivery"},

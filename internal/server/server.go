@@ -177,7 +177,9 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	s.services = rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
 		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
 		Projects: s.orchestrator, Keys: s.orchestrator}
-	mux.Handle("/", rpc.NewHandler(s.services, options))
+	api := rpc.NewHandler(s.services, options)
+	mux.Handle("/", api)
+	mux.Handle("/mcp", s.serveMCP(api, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)
