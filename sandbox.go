@@ -43,8 +43,8 @@ type Restart string
 // has another incarnation, and what was in memory is gone.
 const (
 	RestartNone           Restart = "NONE"            // the sandbox is FAILED; the default
-	RestartFresh          Restart = "FRESH"           // a new boot from the environment, files and all
-	RestartFromCheckpoint Restart = "FROM_CHECKPOINT" // not offered yet
+	RestartFresh          Restart = "FRESH"           // a new boot from what it was made from, files and all
+	RestartFromCheckpoint Restart = "FROM_CHECKPOINT" // a new boot from the newest READY checkpoint of it; while it has none, from what it was made from
 )
 
 // Egress says what an instance may reach besides its own callbacks.
@@ -98,6 +98,7 @@ type Sandbox struct {
 	Creator     string // the API key's name
 	Owner       string // id of the session or build that it belongs to, which alone drives it; "": none
 	Environment string
+	Source      CheckpointID // that it is a fork of; "": of none
 	State       SandboxState
 	Operation   *Operation // pending; nil when nothing is
 	Failure     *Failure   // why it is FAILED
@@ -134,15 +135,18 @@ type Failure struct {
 // field by field, before defaults are applied (contract: A3).
 type CreateSandbox struct {
 	RequestID   string // 1 to 128 visible ASCII characters
-	Environment string // "base", "debian", or a base reference such as "debian:bookworm"
-	Name        string
-	TTL         time.Duration // zero: one hour
-	OnExpiry    Expiry        // "": DELETE
-	Restart     Restart       // "": NONE
-	Env         map[string]string
-	Labels      map[string]string
-	Resources   Resources
-	Egress      Egress // "": INTERNET
+	Environment string // "base", "debian", or a base reference such as "debian:bookworm"; "" with Source, or the same as its
+	// Source makes it a fork: it begins with what the checkpoint's source had on its disk,
+	// and with the resources, egress and (where none is given) env of that.
+	Source    CheckpointID
+	Name      string
+	TTL       time.Duration // zero: one hour
+	OnExpiry  Expiry        // "": DELETE
+	Restart   Restart       // "": NONE
+	Env       map[string]string
+	Labels    map[string]string
+	Resources Resources
+	Egress    Egress // "": INTERNET
 }
 
 // MutateSandbox addresses a suspend, resume or delete.

@@ -39,9 +39,15 @@ func firstError(errs ...error) error {
 
 // Validate checks the form of every field, before any key is reserved (trap T7).
 func (in CreateSandbox) Validate() error {
+	made := checkEnvironment(in.Environment)
+	if in.Source != "" {
+		if made = CheckID("source.checkpoint", PrefixCheckpoint, string(in.Source)); made == nil && in.Environment != "" {
+			made = checkEnvironment(in.Environment)
+		}
+	}
 	return firstError(
 		CheckRequestID("request_id", in.RequestID),
-		checkEnvironment(in.Environment),
+		made,
 		checkText("name", in.Name, MaxName),
 		checkTTL(in.TTL),
 		checkOneOf("on_expiry", in.OnExpiry, "", ExpiryDelete, ExpirySuspend),
@@ -272,11 +278,7 @@ func checkTTL(ttl time.Duration) error {
 }
 
 func checkRestart(policy Restart) error {
-	if policy == RestartFromCheckpoint {
-		return E(Unimplemented, ReasonNotCapable, "restart %s needs checkpoints, which this version has not: use %s or %s",
-			policy, RestartNone, RestartFresh).With("field", "restart")
-	}
-	return checkOneOf("restart", policy, "", RestartNone, RestartFresh)
+	return checkOneOf("restart", policy, "", RestartNone, RestartFresh, RestartFromCheckpoint)
 }
 
 func checkCommand(command string, args []string) error {

@@ -166,9 +166,18 @@ func TestWhatIsAtItsLimitPasses(t *testing.T) {
 	}
 }
 
-func TestRestartFromACheckpointIsNotOfferedYetAndSaysSo(t *testing.T) {
-	err := goodCreate(func(in *holdfast.CreateSandbox) { in.Restart = holdfast.RestartFromCheckpoint }).Validate()
-	if holdfast.CodeOf(err) != holdfast.Unimplemented || !strings.Contains(err.Error(), "FRESH") {
-		t.Fatal(err)
+func TestAForkNamesACheckpointAndNeedsNoEnvironment(t *testing.T) {
+	const ck = "ck-00000000000000000000000000"
+	for _, c := range []struct {
+		source      holdfast.CheckpointID
+		environment string
+		ok          bool
+	}{
+		{"", "base", true}, {"", "", false}, {ck, "", true}, {ck, "base", true}, {ck, "a b", false}, {"sb-00000000000000000000000000", "", false}, {"ck-1", "base", false},
+	} {
+		err := goodCreate(func(in *holdfast.CreateSandbox) { in.Source, in.Environment = c.source, c.environment }).Validate()
+		if (err == nil) != c.ok {
+			t.Errorf("source %q, environment %q: %v", c.source, c.environment, err)
+		}
 	}
 }

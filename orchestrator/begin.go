@@ -59,15 +59,20 @@ func (s *Service) tryCreate(ctx context.Context, caller holdfast.Caller, in hold
 		if err := s.checkTTL(in.TTL); err != nil {
 			return err // and with it the key
 		}
-		fresh.Generation = 1
-		if err := fresh.insert(ctx, tx); err != nil {
+		b.row = fresh
+		b.row.Generation = 1
+		if in.Source != "" {
+			if err := fork(ctx, tx, in, &b.row); err != nil {
+				return err
+			}
+		}
+		if err := b.row.insert(ctx, tx); err != nil {
 			return err
 		}
-		b.row = fresh
 		if err := s.intend(ctx, tx, now, &b, s.intent(holdfast.OperationCreate)); err != nil {
 			return err
 		}
-		return count(fresh, ctx, tx)
+		return count(b.row, ctx, tx)
 	})
 	return b, err
 }

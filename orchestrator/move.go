@@ -14,7 +14,7 @@ import (
 // leaving says why a sandbox is to be booted anew on another host, by its policy:
 // its host is lost, or is being drained; nil when it stays (contract: C5).
 func leaving(r row, seen holdfast.Observation) *holdfast.Failure {
-	if r.Restart != holdfast.RestartFresh || r.DeleteWanted || seen.Incarnation != r.Incarnation {
+	if !replaces(r.Restart) || r.DeleteWanted || seen.Incarnation != r.Incarnation {
 		return nil
 	}
 	switch {

@@ -9,11 +9,16 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
+// replaces reports whether a policy has lost instances booted anew.
+func replaces(policy holdfast.Restart) bool {
+	return policy == holdfast.RestartFresh || policy == holdfast.RestartFromCheckpoint
+}
+
 // replaceable reports whether a sandbox whose instance is confirmed gone is
 // booted anew: by its policy, when it had been ready. A boot that fails is no
 // loss; during a replacement only what the host did to it is.
 func replaceable(r row, pending holdfast.OperationKind, failure *holdfast.Failure) bool {
-	if r.Restart != holdfast.RestartFresh || r.DeleteWanted {
+	if !replaces(r.Restart) || r.DeleteWanted {
 		return false
 	}
 	switch r.State {
@@ -32,6 +37,11 @@ func replaceable(r row, pending holdfast.OperationKind, failure *holdfast.Failur
 func (s *Service) replaceRow(ctx context.Context, tx store.Tx, now time.Time, r *row, failure *holdfast.Failure) error {
 	r.State, r.Ports, r.GuestSaid = holdfast.SandboxCreating, nil, ""
 	r.Incarnation, r.MintedAt = r.Incarnation+1, now
+	if r.Restart == holdfast.RestartFromCheckpoint {
+		if err := r.goBack(ctx, tx); err != nil {
+			return err
+		}
+	}
 	in := s.intent(holdfast.OperationReplace)
 	in.cause = failure.Reason
 	if err := r.raiseFor(ctx, tx, now, in.verb); err != nil {

@@ -46,6 +46,7 @@ func fingerprintOf(in holdfast.CreateSandbox) (fingerprint, error) {
 		field{"resources.pids", in.Resources.PIDs != 0, in.Resources.PIDs},
 		field{"egress", in.Egress != "", in.Egress},
 		field{"restart", in.Restart != "", in.Restart}, // since 00002; whoever did not send it has no entry
+		field{"source.checkpoint", in.Source != "", in.Source},
 	)
 }
 

@@ -39,7 +39,7 @@ func (r row) ref() holdfast.InstanceRef {
 
 const rowColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl,
 	on_expiry, delete_wanted, failure, ports, guest_said, minted_at, created_at, updated_at, ready_at, expires_at, deleted_at,
-	restart, retained, version, quota_shard, owner`
+	restart, retained, version, quota_shard, owner, source`
 
 func scanRow(scan func(...any) error) (row, error) {
 	var r row
@@ -47,7 +47,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	var ttl, minted, created, updated, ready, expires, deleted int64
 	err := scan(&r.ID, &r.Project, &r.Name, &r.Creator, &r.Environment, &r.State, &r.Generation, &r.Incarnation, &r.Instance,
 		&spec, &labels, &ttl, &r.OnExpiry, &r.DeleteWanted, &failure, &ports, &guestSaid, &minted, &created, &updated, &ready, &expires, &deleted,
-		&r.Restart, &r.Retained, &r.Version, &r.Shard, &r.Owner)
+		&r.Restart, &r.Retained, &r.Version, &r.Shard, &r.Owner, &r.Source)
 	if err != nil {
 		return row{}, err
 	}
@@ -134,11 +134,11 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 	}
 	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
 		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart,
-		quota_shard, cpu_millis, memory_bytes, owner)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19, $20)`,
+		quota_shard, cpu_millis, memory_bytes, owner, source)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19, $20, $21)`,
 		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
 		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
-		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes, r.Owner)
+		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes, r.Owner, string(r.Source))
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}

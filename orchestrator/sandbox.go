@@ -21,9 +21,12 @@ func (s *Service) CreateSandbox(ctx context.Context, caller holdfast.Caller, in 
 	if err := in.Validate(); err != nil {
 		return holdfast.Sandbox{}, err
 	}
-	image, err := s.config.Image(in.Environment)
-	if err != nil {
-		return holdfast.Sandbox{}, err
+	image := ""
+	if in.Source == "" {
+		var err error
+		if image, err = s.config.Image(in.Environment); err != nil {
+			return holdfast.Sandbox{}, err
+		}
 	}
 	f, err := fingerprintOf(in)
 	if err != nil {
