@@ -7,7 +7,7 @@ import (
 
 // All is every seeded bug, in the order of the traps.
 func All() []Mutant {
-	all := slices.Concat(creates(), recordedKeys(), claims(), deliveries(), retries(), sweeps(), reads(), levels(), times(), edges(), stores(), boots(), databases(), again(), againLate())
+	all := slices.Concat(creates(), recordedKeys(), claims(), deliveries(), retries(), sweeps(), reads(), levels(), times(), edges(), stores(), boots(), copies(), databases(), again(), againLate())
 	slices.SortStableFunc(all, func(a, b Mutant) int { return cmp.Compare(a.Trap, b.Trap) })
 	return all
 }

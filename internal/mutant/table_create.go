@@ -84,8 +84,8 @@ func recordedKeys() []Mutant {
 			Mistake: "fields are hashed in an encoding that is not canonical: maps come in any order, as in protobuf's bytes",
 			Edits: []Edit{
 				{"import (\n", "import (\n\t\"bytes\"\n\t\"encoding/gob\"\n"},
-				{"\t\traw, err := json.Marshal(field.v) // maps are written in the order of their keys\n",
-					"\t\tvar encoded bytes.Buffer\n\t\terr := gob.NewEncoder(&encoded).Encode(field.v)\n\t\traw := encoded.Bytes()\n"},
+				{"\t\traw, err := json.Marshal(one.v) // maps are written in the order of their keys\n",
+					"\t\tvar encoded bytes.Buffer\n\t\terr := gob.NewEncoder(&encoded).Encode(one.v)\n\t\traw := encoded.Bytes()\n"},
 			},
 			Noticed: noticed(tests("orchestrator", "TestT10_AFingerprintIsTheSameHoweverAMapIsOrdered")),
 		},

@@ -104,6 +104,18 @@ func boots() []Mutant {
 	}
 }
 
+// copies are the traps of a boot's disk that another one is made from.
+func copies() []Mutant {
+	return []Mutant{
+		{
+			Name: "T50", Trap: 50, File: "runtime/runc/checkpoint.go",
+			Mistake: "a checkpoint has all of the writable layer, with its instance's name and address",
+			Edits:   edit("layer.Pack(ctx, d.files(ref).upper(), w, ofThisBoot()...)", "layer.Pack(ctx, d.files(ref).upper(), w)"),
+			Noticed: noticed(tests("runtime/runc", "TestConformance/T50_ACheckpointHasTheFilesAndNoSecret")),
+		},
+	}
+}
+
 // databases are the traps of wrong databases and of rows that a decision misses.
 func databases() []Mutant {
 	return []Mutant{
@@ -115,10 +127,11 @@ func databases() []Mutant {
 			Noticed: noticed(tests("reconcile", "TestT52_AnEmptyDatabaseDestroysNothing"), tests("hostagent", "TestT52_ASweepThatWouldDestroyUnusuallyMuchDestroysNothing")),
 		},
 		{
-			Name: "T52 epoch", Trap: 52, File: "hostagent/allegiance.go",
+			Name: "T52 epoch", Trap: 52, File: "hostagent/ensure.go",
 			Mistake: "orders of a database from before the recovery are refused where they run something, and obeyed where they destroy",
-			Edits:   edit("\tcase l.Epoch < now.epoch:\n", "\tcase l.Epoch < now.epoch && l.Desired != holdfast.DesiredAbsent:\n"),
-			Noticed: noticed(tests("hostagent", "TestT52_WhomAHostObeys", "TestT52_AnOldDatabasesOrderIsRefusedAfterARestartToo")),
+			Edits: edit("\tif err := a.obey(order{level.Cluster, level.Epoch, string(level.Instance)}); err != nil {\n",
+				"\tif err := a.obey(order{level.Cluster, level.Epoch, string(level.Instance)}); err != nil && level.Desired != holdfast.DesiredAbsent {\n"),
+			Noticed: noticed(tests("hostagent", "TestT52_AnOldDatabasesOrderIsRefusedAfterARestartToo")),
 		},
 		{
 			Name: "T53", Trap: 53, File: "orchestrator/quota.go",

@@ -61,7 +61,7 @@ func Traps() []Trap {
 		{47, "errors ignored on cleanup paths", ""},
 		{48, "a group commit lets one member's failure sink or free the others, or answers before its commit", ""},
 		{49, "a late or repeated RUNNING boots or places an incarnation twice", ""},
-		{50, "a snapshot duplicates identity", "there are no forks of snapshots yet"},
+		{50, "a snapshot duplicates identity", "of a disk; no driver saves memory yet"},
 		{51, "a suspend image is loaded twice", "no driver saves memory to disk yet"},
 		{52, "a restored, failed-over or wrong database orders everything destroyed", ""},
 		{53, "a decision at READ COMMITTED misses the row that a concurrent transaction inserts",
