@@ -130,8 +130,12 @@ func (in SandboxLog) Validate() error {
 
 // Validate checks the resource's id and the page.
 func (in ListOperations) Validate() error {
+	resource := CheckID("resource", PrefixSandbox, in.Resource)
+	if CheckID("resource", PrefixCheckpoint, in.Resource) == nil {
+		resource = nil
+	}
 	return firstError(
-		CheckID("resource", PrefixSandbox, in.Resource),
+		resource,
 		checkPage(in.PageSize, in.PageToken),
 	)
 }

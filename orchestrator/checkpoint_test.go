@@ -371,6 +371,15 @@ func TestE4_ADeletedCheckpointIsGoneFromTheHostAndTheBlobStore(t *testing.T) {
 	if is.DeletedAt.IsZero() || len(h.blobs()) != 0 || h.count(`SELECT COUNT(*) FROM layer_use`) != 0 {
 		t.Errorf("deleted at %s, with %v", is.DeletedAt, h.blobs())
 	}
+	journal, err := h.ListOperations(t.Context(), alice, holdfast.ListOperations{Resource: string(c.ID)})
+	if err != nil || len(journal.Operations) != 1 || journal.Operations[0].Kind != holdfast.OperationDelete || journal.Operations[0].State != holdfast.OperationDone {
+		t.Errorf("its journal is %+v, %v", journal, err)
+	}
+	if op, err := h.GetOperation(t.Context(), alice, journal.Operations[0].ID); err != nil || op.Resource != string(c.ID) {
+		t.Errorf("its delete is %+v, %v", op, err)
+	}
+	_, err = h.GetOperation(t.Context(), holdfast.Caller{Project: "other"}, journal.Operations[0].ID)
+	wantError(t, err, holdfast.NotFound, holdfast.ReasonUnknown)
 	calls := len(h.fleet.copyLevels())
 	if again, err := h.deleteCheckpoint(c.ID); err != nil || again.State != holdfast.CheckpointDeleted || len(h.fleet.copyLevels()) != calls {
 		t.Errorf("again: %+v, %v", again, err)

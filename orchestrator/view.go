@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -64,7 +65,7 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 	if err := checkToken(in.PageToken, holdfast.PrefixOperation); err != nil {
 		return holdfast.OperationPage{}, err
 	}
-	r, _, err := s.read(ctx, caller, holdfast.SandboxID(in.Resource))
+	of, deleteWanted, err := s.journalOf(ctx, caller, in.Resource)
 	if err != nil {
 		return holdfast.OperationPage{}, err
 	}
@@ -76,7 +77,7 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 	err = s.view(ctx, "list operations", func(tx store.Tx, now time.Time) error {
 		page = holdfast.OperationPage{}
 		list, err := operation.List(ctx, tx, operation.Filter{
-			Resource: r.resource(), After: in.PageToken, Limit: size + 1, Newest: true})
+			Resource: of, After: in.PageToken, Limit: size + 1, Newest: true})
 		if err != nil {
 			return err
 		}
@@ -85,11 +86,22 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 			page.NextPageToken = list[size-1].ID
 		}
 		for _, op := range list {
-			page.Operations = append(page.Operations, showOperation(op, now, r.DeleteWanted))
+			page.Operations = append(page.Operations, showOperation(op, now, deleteWanted))
 		}
 		return nil
 	})
 	return page, err
+}
+
+// journalOf is the resource of the caller's project that an id names, and whether its
+// delete is wanted.
+func (s *Service) journalOf(ctx context.Context, caller holdfast.Caller, id string) (of operation.Resource, deleteWanted bool, err error) {
+	if holdfast.CheckID("resource", holdfast.PrefixCheckpoint, id) == nil {
+		c, err := s.GetCheckpoint(ctx, caller, holdfast.CheckpointID(id))
+		return checkpoint{Checkpoint: c}.resource(), false, err
+	}
+	r, _, err := s.read(ctx, caller, holdfast.SandboxID(id))
+	return r.resource(), r.DeleteWanted, err
 }
 
 // GetOperation returns one operation of the caller's project.
@@ -106,6 +118,14 @@ func (s *Service) GetOperation(ctx context.Context, caller holdfast.Caller, id h
 		}
 		if err != nil {
 			return err
+		}
+		if op.Resource.Kind == kindCheckpoint {
+			c, found, err := oneCheckpoint(ctx, tx, holdfast.CheckpointID(op.Resource.ID), "")
+			if err != nil || !found || c.Project != caller.Project {
+				return errors.Join(err, unknown)
+			}
+			out = showOperation(op, now, false)
+			return nil
 		}
 		r, found, err := oneRow(ctx, tx, `WHERE id = $1`, op.Resource.ID)
 		if err != nil {

@@ -26,6 +26,8 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Fleet:      fleetDialer{holdfastv1connect.NewFleetServiceClient(httpClient, baseURL, options...)},
 		Projects:   projectDialer{holdfastv1connect.NewProjectServiceClient(httpClient, baseURL, options...)},
 		Keys:       keyDialer{holdfastv1connect.NewKeyServiceClient(httpClient, baseURL, options...)},
+
+		Checkpoints: checkpointDialer{holdfastv1connect.NewCheckpointServiceClient(httpClient, baseURL, options...)},
 	}
 }
 

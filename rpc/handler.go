@@ -37,6 +37,8 @@ type Services struct {
 	Fleet      holdfast.OperatorService
 	Projects   holdfast.ProjectService
 	Keys       holdfast.KeyService
+
+	Checkpoints holdfast.CheckpointService
 }
 
 // Options say how a handler lets callers in and what it tells of itself.
@@ -85,7 +87,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.SandboxServiceName, holdfastv1connect.OperationServiceName,
 		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
 		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
-		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName,
+		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -102,6 +104,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
 	closed.Handle(holdfastv1connect.NewProjectServiceHandler(projectHandler{services.Projects}, handling...))
 	closed.Handle(holdfastv1connect.NewKeyServiceHandler(keyHandler{services.Keys}, handling...))
+	closed.Handle(holdfastv1connect.NewCheckpointServiceHandler(checkpointHandler{services.Checkpoints}, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))
 

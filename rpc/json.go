@@ -55,6 +55,8 @@ func listName(value any) string {
 		return "projects"
 	case holdfast.KeyPage:
 		return "keys"
+	case holdfast.CheckpointPage:
+		return "checkpoints"
 	}
 	return ""
 }
@@ -95,6 +97,10 @@ func message(value any) (proto.Message, error) {
 		return createdKeyToWire(value), nil
 	case holdfast.KeyPage:
 		return keysToWire(value), nil
+	case holdfast.Checkpoint:
+		return checkpointToWire(value), nil
+	case holdfast.CheckpointPage:
+		return checkpointsToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	case holdfast.Host:

@@ -61,6 +61,8 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.HostDuty]():       string(holdfast.HostDraining),
 		reflect.TypeFor[holdfast.InstanceState]():  string(holdfast.InstanceUnknown),
 		reflect.TypeFor[holdfast.Role]():           string(holdfast.RoleAdmin),
+
+		reflect.TypeFor[holdfast.CheckpointState](): string(holdfast.CheckpointDeleting),
 	}
 	if word, ok := words[t]; ok {
 		return word

@@ -23,7 +23,7 @@ func sandboxToWire(s holdfast.Sandbox) *v1.Sandbox {
 			return &v1.Port{Guest: int32(p.Guest), Address: text(p.Address)}
 		}),
 		CreatedAt: stamp(s.CreatedAt), UpdatedAt: stamp(s.UpdatedAt), ReadyAt: stamp(s.ReadyAt),
-		ExpiresAt: stamp(s.ExpiresAt), DeletedAt: stamp(s.DeletedAt), HostUnreachable: s.HostUnreachable, Owner: s.Owner,
+		ExpiresAt: stamp(s.ExpiresAt), DeletedAt: stamp(s.DeletedAt), HostUnreachable: s.HostUnreachable, Owner: s.Owner, Source: sourceToWire(s.Source),
 	}
 	if s.Operation != nil {
 		out.Operation = operationToWire(*s.Operation)
@@ -46,6 +46,7 @@ func sandboxFromWire(s *v1.Sandbox) holdfast.Sandbox {
 		}),
 		CreatedAt: instant(s.GetCreatedAt()), UpdatedAt: instant(s.GetUpdatedAt()), ReadyAt: instant(s.GetReadyAt()),
 		ExpiresAt: instant(s.GetExpiresAt()), DeletedAt: instant(s.GetDeletedAt()), HostUnreachable: s.GetHostUnreachable(), Owner: s.GetOwner(),
+		Source: holdfast.CheckpointID(s.GetSource().GetCheckpoint()),
 	}
 	if op := s.GetOperation(); op != nil {
 		o := operationFromWire(op)
@@ -85,7 +86,7 @@ func createToWire(in holdfast.CreateSandbox) *v1.CreateSandboxRequest {
 		Ttl: span(in.TTL), OnExpiry: enum[v1.Sandbox_Expiry](v1.Sandbox_Expiry_value, in.OnExpiry),
 		Env: filled(in.Env), Labels: filled(in.Labels), Resources: resourcesToWire(in.Resources),
 		Egress:  enum[v1.Sandbox_Egress](v1.Sandbox_Egress_value, in.Egress),
-		Restart: enum[v1.Restart_Policy](v1.Restart_Policy_value, in.Restart),
+		Restart: enum[v1.Restart_Policy](v1.Restart_Policy_value, in.Restart), Source: sourceToWire(in.Source),
 	}
 }
 
@@ -96,8 +97,15 @@ func createFromWire(in *v1.CreateSandboxRequest) (holdfast.CreateSandbox, error)
 		TTL: ttl, OnExpiry: word[holdfast.Expiry](v1.Sandbox_Expiry_name, in.GetOnExpiry()),
 		Env: filled(in.GetEnv()), Labels: filled(in.GetLabels()), Resources: resourcesFromWire(in.GetResources()),
 		Egress:  word[holdfast.Egress](v1.Sandbox_Egress_name, in.GetEgress()),
-		Restart: word[holdfast.Restart](v1.Restart_Policy_name, in.GetRestart()),
+		Restart: word[holdfast.Restart](v1.Restart_Policy_name, in.GetRestart()), Source: holdfast.CheckpointID(in.GetSource().GetCheckpoint()),
 	}, err
+}
+
+func sourceToWire(id holdfast.CheckpointID) *v1.Source {
+	if id == "" {
+		return nil
+	}
+	return &v1.Source{Checkpoint: string(id)}
 }
 
 // ttlFromWire tells an explicit zero, which is out of range, from none.

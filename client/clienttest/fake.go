@@ -49,6 +49,9 @@ type Fake struct {
 	hosts     map[holdfast.HostID]*holdfast.Host
 	projects  map[string]*holdfast.Project // by name
 	keys      map[holdfast.KeyID]*holdfast.Key
+
+	checkpoints map[holdfast.CheckpointID]*holdfast.Checkpoint
+	taken       map[string]holdfast.CheckpointID // by request id
 }
 
 // New makes a fake without a sandbox. Hooks are set before the first call.
@@ -65,12 +68,15 @@ func New() *Fake {
 		console:   []byte("booted\n"),
 		projects:  map[string]*holdfast.Project{"default": project(holdfast.ProjectDefault, "default", holdfast.QuotaChange{}, time.Now())},
 		keys:      map[holdfast.KeyID]*holdfast.Key{},
+
+		checkpoints: map[holdfast.CheckpointID]*holdfast.Checkpoint{},
+		taken:       map[string]holdfast.CheckpointID{},
 	}
 }
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f}
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f}
 }
 
 // Serve serves the fake on loopback until the test ends, and returns its URL.

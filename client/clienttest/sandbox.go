@@ -51,7 +51,7 @@ func (f *Fake) CreateSandbox(ctx context.Context, caller holdfast.Caller, in hol
 		}
 		s := &holdfast.Sandbox{
 			ID: holdfast.SandboxID(f.ids.New(holdfast.PrefixSandbox)), Name: in.Name, Restart: in.Restart, Project: caller.Project, Creator: caller.Name,
-			Environment: in.Environment, State: holdfast.SandboxReady, Generation: 1, Incarnation: 1, Env: in.Env, Labels: in.Labels,
+			Environment: in.Environment, Source: in.Source, State: holdfast.SandboxReady, Generation: 1, Incarnation: 1, Env: in.Env, Labels: in.Labels,
 			Resources: in.Resources.WithDefaults(), Egress: holdfast.EgressInternet, TTL: in.TTL, OnExpiry: onExpiry,
 			CreatedAt: now, UpdatedAt: now, ReadyAt: now, ExpiresAt: now.Add(max(in.TTL, holdfast.MinTTL)),
 		}

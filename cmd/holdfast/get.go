@@ -44,6 +44,7 @@ func describe(s holdfast.Sandbox) [][]string {
 		{"Project", dash(string(s.Project))},
 		{"Creator", dash(s.Creator)},
 		{"Environment", dash(s.Environment)},
+		{"Fork of", dash(string(s.Source))},
 		{"State", shownState(s)},
 		{"Generation", fmt.Sprint(s.Generation)},
 		{"Incarnation", fmt.Sprint(s.Incarnation)},

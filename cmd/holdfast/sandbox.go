@@ -21,7 +21,7 @@ func newSandboxCommand(a *app) *cobra.Command {
 		RunE:    needSubcommand,
 	}
 	cmd.AddCommand(
-		newCreateCommand(a), newListCommand(a), newGetCommand(a), newSuspendCommand(a), newResumeCommand(a), newDeleteCommand(a),
+		newCreateCommand(a), newListCommand(a), newGetCommand(a), newSuspendCommand(a), newResumeCommand(a), newDeleteCommand(a), newForkCommand(a),
 		newExtendCommand(a), newLifetimeCommand(a),
 		newOperationsCommand(a), newExecCommand(a), newWaitCommand(a), newProcessesCommand(a), newKillCommand(a),
 		newUploadCommand(a), newDownloadCommand(a), newLsCommand(a), newLogsCommand(a),

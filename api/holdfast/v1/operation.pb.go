@@ -39,6 +39,10 @@ const (
 	Operation_DELETE Operation_Kind = 4
 	// Boots it anew after its instance was lost, under the next incarnation.
 	Operation_REPLACE Operation_Kind = 5
+	// Copies its disk; it stays what it is meanwhile.
+	Operation_CHECKPOINT Operation_Kind = 6
+	// Builds the image of an environment.
+	Operation_BUILD Operation_Kind = 7
 )
 
 // Enum value maps for Operation_Kind.
@@ -50,6 +54,8 @@ var (
 		3: "RESUME",
 		4: "DELETE",
 		5: "REPLACE",
+		6: "CHECKPOINT",
+		7: "BUILD",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -58,6 +64,8 @@ var (
 		"RESUME":           3,
 		"DELETE":           4,
 		"REPLACE":          5,
+		"CHECKPOINT":       6,
+		"BUILD":            7,
 	}
 )
 
@@ -748,7 +756,7 @@ var File_holdfast_v1_operation_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1bholdfast/v1/operation.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd5\x05\n" +
+	"\x1bholdfast/v1/operation.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x05\n" +
 	"\tOperation\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12/\n" +
@@ -769,7 +777,7 @@ const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\f \x01(\v2\x12.holdfast.v1.ErrorR\tlastError\x12\x12\n" +
 	"\x04next\x18\r \x01(\tR\x04next\x12\x14\n" +
-	"\x05cause\x18\x0e \x01(\tR\x05cause\"Z\n" +
+	"\x05cause\x18\x0e \x01(\tR\x05cause\"u\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -779,7 +787,10 @@ const file_holdfast_v1_operation_proto_rawDesc = "" +
 	"\x06RESUME\x10\x03\x12\n" +
 	"\n" +
 	"\x06DELETE\x10\x04\x12\v\n" +
-	"\aREPLACE\x10\x05\"Q\n" +
+	"\aREPLACE\x10\x05\x12\x0e\n" +
+	"\n" +
+	"CHECKPOINT\x10\x06\x12\t\n" +
+	"\x05BUILD\x10\a\"Q\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aPENDING\x10\x01\x12\b\n" +

@@ -209,10 +209,10 @@ const (
 	Restart_POLICY_UNSPECIFIED Restart_Policy = 0
 	// The sandbox is FAILED.
 	Restart_NONE Restart_Policy = 1
-	// A new boot from the environment, under the next incarnation: what was in
-	// memory and in its files is gone.
+	// A new boot from what it was made from, under the next incarnation: what was
+	// in memory and in its files is gone.
 	Restart_FRESH Restart_Policy = 2
-	// Not offered yet.
+	// The same, but from the newest READY checkpoint of it, if it has any.
 	Restart_FROM_CHECKPOINT Restart_Policy = 3
 )
 
@@ -256,7 +256,7 @@ func (x Restart_Policy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Restart_Policy.Descriptor instead.
 func (Restart_Policy) EnumDescriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1, 0}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{2, 0}
 }
 
 // A Sandbox is an isolated place to run, as last recorded.
@@ -316,7 +316,9 @@ type Sandbox struct {
 	// need the guest are UNAVAILABLE, reason HOST_UNREACHABLE.
 	HostUnreachable bool `protobuf:"varint,25,opt,name=host_unreachable,json=hostUnreachable,proto3" json:"host_unreachable,omitempty"`
 	// The id of the session or build that it belongs to, which alone drives it; empty when there is none.
-	Owner         string `protobuf:"bytes,26,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,26,opt,name=owner,proto3" json:"owner,omitempty"`
+	// What it is a fork of; absent when it is none.
+	Source        *Source `protobuf:"bytes,27,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -533,6 +535,59 @@ func (x *Sandbox) GetOwner() string {
 	return ""
 }
 
+func (x *Sandbox) GetSource() *Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+// Source is what a fork begins with.
+type Source struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The checkpoint's id.
+	Checkpoint    string `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Source) Reset() {
+	*x = Source{}
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Source) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Source) ProtoMessage() {}
+
+func (x *Source) ProtoReflect() protoreflect.Message {
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Source.ProtoReflect.Descriptor instead.
+func (*Source) Descriptor() ([]byte, []int) {
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Source) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
 // Restart is what becomes of a sandbox when its instance is lost.
 type Restart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -542,7 +597,7 @@ type Restart struct {
 
 func (x *Restart) Reset() {
 	*x = Restart{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +609,7 @@ func (x *Restart) String() string {
 func (*Restart) ProtoMessage() {}
 
 func (x *Restart) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[1]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +622,7 @@ func (x *Restart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Restart.ProtoReflect.Descriptor instead.
 func (*Restart) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{1}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{2}
 }
 
 // Failure says why a resource failed.
@@ -585,7 +640,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +652,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[2]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +665,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{2}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Failure) GetReason() string {
@@ -649,7 +704,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +716,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[3]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +729,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{3}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Resources) GetCpuMillis() int64 {
@@ -711,7 +766,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -723,7 +778,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[4]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -736,7 +791,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{4}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Port) GetGuest() int32 {
@@ -778,14 +833,18 @@ type CreateSandboxRequest struct {
 	// What it may reach; default INTERNET.
 	Egress Sandbox_Egress `protobuf:"varint,9,opt,name=egress,proto3,enum=holdfast.v1.Sandbox_Egress" json:"egress,omitempty"`
 	// What becomes of it when its instance is lost; default NONE.
-	Restart       Restart_Policy `protobuf:"varint,10,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
+	Restart Restart_Policy `protobuf:"varint,10,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
+	// Makes it a fork: it begins with what the checkpoint's source had on its disk.
+	// environment is left out then, or the same; resources and egress that are not
+	// given are the source's, and so is env where none is given.
+	Source        *Source `protobuf:"bytes,11,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateSandboxRequest) Reset() {
 	*x = CreateSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +856,7 @@ func (x *CreateSandboxRequest) String() string {
 func (*CreateSandboxRequest) ProtoMessage() {}
 
 func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[5]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +869,7 @@ func (x *CreateSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSandboxRequest.ProtoReflect.Descriptor instead.
 func (*CreateSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{5}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateSandboxRequest) GetRequestId() string {
@@ -883,6 +942,13 @@ func (x *CreateSandboxRequest) GetRestart() Restart_Policy {
 	return Restart_POLICY_UNSPECIFIED
 }
 
+func (x *CreateSandboxRequest) GetSource() *Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
 // GetSandboxRequest addresses a sandbox.
 type GetSandboxRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -894,7 +960,7 @@ type GetSandboxRequest struct {
 
 func (x *GetSandboxRequest) Reset() {
 	*x = GetSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -906,7 +972,7 @@ func (x *GetSandboxRequest) String() string {
 func (*GetSandboxRequest) ProtoMessage() {}
 
 func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[6]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -919,7 +985,7 @@ func (x *GetSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSandboxRequest.ProtoReflect.Descriptor instead.
 func (*GetSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{6}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetSandboxRequest) GetId() string {
@@ -946,7 +1012,7 @@ type ListSandboxesRequest struct {
 
 func (x *ListSandboxesRequest) Reset() {
 	*x = ListSandboxesRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1024,7 @@ func (x *ListSandboxesRequest) String() string {
 func (*ListSandboxesRequest) ProtoMessage() {}
 
 func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[7]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1037,7 @@ func (x *ListSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*ListSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{7}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListSandboxesRequest) GetStates() []Sandbox_State {
@@ -1015,7 +1081,7 @@ type ListSandboxesResponse struct {
 
 func (x *ListSandboxesResponse) Reset() {
 	*x = ListSandboxesResponse{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1093,7 @@ func (x *ListSandboxesResponse) String() string {
 func (*ListSandboxesResponse) ProtoMessage() {}
 
 func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[8]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1106,7 @@ func (x *ListSandboxesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSandboxesResponse.ProtoReflect.Descriptor instead.
 func (*ListSandboxesResponse) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{8}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListSandboxesResponse) GetSandboxes() []*Sandbox {
@@ -1070,7 +1136,7 @@ type SuspendSandboxRequest struct {
 
 func (x *SuspendSandboxRequest) Reset() {
 	*x = SuspendSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1148,7 @@ func (x *SuspendSandboxRequest) String() string {
 func (*SuspendSandboxRequest) ProtoMessage() {}
 
 func (x *SuspendSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[9]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1161,7 @@ func (x *SuspendSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuspendSandboxRequest.ProtoReflect.Descriptor instead.
 func (*SuspendSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{9}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SuspendSandboxRequest) GetId() string {
@@ -1125,7 +1191,7 @@ type ResumeSandboxRequest struct {
 
 func (x *ResumeSandboxRequest) Reset() {
 	*x = ResumeSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1203,7 @@ func (x *ResumeSandboxRequest) String() string {
 func (*ResumeSandboxRequest) ProtoMessage() {}
 
 func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[10]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1216,7 @@ func (x *ResumeSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ResumeSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{10}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ResumeSandboxRequest) GetId() string {
@@ -1180,7 +1246,7 @@ type DeleteSandboxRequest struct {
 
 func (x *DeleteSandboxRequest) Reset() {
 	*x = DeleteSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1258,7 @@ func (x *DeleteSandboxRequest) String() string {
 func (*DeleteSandboxRequest) ProtoMessage() {}
 
 func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[11]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1271,7 @@ func (x *DeleteSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSandboxRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{11}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteSandboxRequest) GetId() string {
@@ -1238,7 +1304,7 @@ type ExtendSandboxRequest struct {
 
 func (x *ExtendSandboxRequest) Reset() {
 	*x = ExtendSandboxRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1316,7 @@ func (x *ExtendSandboxRequest) String() string {
 func (*ExtendSandboxRequest) ProtoMessage() {}
 
 func (x *ExtendSandboxRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[12]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1329,7 @@ func (x *ExtendSandboxRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendSandboxRequest.ProtoReflect.Descriptor instead.
 func (*ExtendSandboxRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{12}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExtendSandboxRequest) GetId() string {
@@ -1304,7 +1370,7 @@ type SetSandboxLifetimeRequest struct {
 
 func (x *SetSandboxLifetimeRequest) Reset() {
 	*x = SetSandboxLifetimeRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1382,7 @@ func (x *SetSandboxLifetimeRequest) String() string {
 func (*SetSandboxLifetimeRequest) ProtoMessage() {}
 
 func (x *SetSandboxLifetimeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[13]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1395,7 @@ func (x *SetSandboxLifetimeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSandboxLifetimeRequest.ProtoReflect.Descriptor instead.
 func (*SetSandboxLifetimeRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{13}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetSandboxLifetimeRequest) GetId() string {
@@ -1373,7 +1439,7 @@ type WatchSandboxesRequest struct {
 
 func (x *WatchSandboxesRequest) Reset() {
 	*x = WatchSandboxesRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1451,7 @@ func (x *WatchSandboxesRequest) String() string {
 func (*WatchSandboxesRequest) ProtoMessage() {}
 
 func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[14]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1464,7 @@ func (x *WatchSandboxesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchSandboxesRequest.ProtoReflect.Descriptor instead.
 func (*WatchSandboxesRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{14}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchSandboxesRequest) GetAfter() string {
@@ -1422,7 +1488,7 @@ type SandboxEvent struct {
 
 func (x *SandboxEvent) Reset() {
 	*x = SandboxEvent{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1500,7 @@ func (x *SandboxEvent) String() string {
 func (*SandboxEvent) ProtoMessage() {}
 
 func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[15]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1513,7 @@ func (x *SandboxEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxEvent.ProtoReflect.Descriptor instead.
 func (*SandboxEvent) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{15}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SandboxEvent) GetVersion() string {
@@ -1479,7 +1545,7 @@ type StreamSandboxLogRequest struct {
 
 func (x *StreamSandboxLogRequest) Reset() {
 	*x = StreamSandboxLogRequest{}
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1557,7 @@ func (x *StreamSandboxLogRequest) String() string {
 func (*StreamSandboxLogRequest) ProtoMessage() {}
 
 func (x *StreamSandboxLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_holdfast_v1_sandbox_proto_msgTypes[16]
+	mi := &file_holdfast_v1_sandbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1570,7 @@ func (x *StreamSandboxLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamSandboxLogRequest.ProtoReflect.Descriptor instead.
 func (*StreamSandboxLogRequest) Descriptor() ([]byte, []int) {
-	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{16}
+	return file_holdfast_v1_sandbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StreamSandboxLogRequest) GetId() string {
@@ -1532,7 +1598,7 @@ var File_holdfast_v1_sandbox_proto protoreflect.FileDescriptor
 
 const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\n" +
-	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xd1\v\n" +
+	"\x19holdfast/v1/sandbox.proto\x12\vholdfast.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bholdfast/v1/operation.proto\x1a\x19holdfast/v1/process.proto\"\xfe\v\n" +
 	"\aSandbox\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1566,7 +1632,8 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"deleted_at\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\tdeletedAt\x125\n" +
 	"\arestart\x18\x18 \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x12)\n" +
 	"\x10host_unreachable\x18\x19 \x01(\bR\x0fhostUnreachable\x12\x14\n" +
-	"\x05owner\x18\x1a \x01(\tR\x05owner\x1a6\n" +
+	"\x05owner\x18\x1a \x01(\tR\x05owner\x12+\n" +
+	"\x06source\x18\x1b \x01(\v2\x13.holdfast.v1.SourceR\x06source\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -1590,7 +1657,11 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\x06Egress\x12\x16\n" +
 	"\x12EGRESS_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bINTERNET\x10\x01\x12\b\n" +
-	"\x04NONE\x10\x02\"U\n" +
+	"\x04NONE\x10\x02\"(\n" +
+	"\x06Source\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x01 \x01(\tR\n" +
+	"checkpoint\"U\n" +
 	"\aRestart\"J\n" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\b\n" +
@@ -1608,7 +1679,7 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\x04pids\x18\x03 \x01(\x03R\x04pids\"6\n" +
 	"\x04Port\x12\x14\n" +
 	"\x05guest\x18\x01 \x01(\x05R\x05guest\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xec\x04\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"\x99\x05\n" +
 	"\x14CreateSandboxRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12 \n" +
@@ -1621,7 +1692,8 @@ const file_holdfast_v1_sandbox_proto_rawDesc = "" +
 	"\tresources\x18\b \x01(\v2\x16.holdfast.v1.ResourcesR\tresources\x123\n" +
 	"\x06egress\x18\t \x01(\x0e2\x1b.holdfast.v1.Sandbox.EgressR\x06egress\x125\n" +
 	"\arestart\x18\n" +
-	" \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x1a6\n" +
+	" \x01(\x0e2\x1b.holdfast.v1.Restart.PolicyR\arestart\x12+\n" +
+	"\x06source\x18\v \x01(\v2\x13.holdfast.v1.SourceR\x06source\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -1695,95 +1767,98 @@ func file_holdfast_v1_sandbox_proto_rawDescGZIP() []byte {
 }
 
 var file_holdfast_v1_sandbox_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_holdfast_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_holdfast_v1_sandbox_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_holdfast_v1_sandbox_proto_goTypes = []any{
 	(Sandbox_State)(0),                // 0: holdfast.v1.Sandbox.State
 	(Sandbox_Expiry)(0),               // 1: holdfast.v1.Sandbox.Expiry
 	(Sandbox_Egress)(0),               // 2: holdfast.v1.Sandbox.Egress
 	(Restart_Policy)(0),               // 3: holdfast.v1.Restart.Policy
 	(*Sandbox)(nil),                   // 4: holdfast.v1.Sandbox
-	(*Restart)(nil),                   // 5: holdfast.v1.Restart
-	(*Failure)(nil),                   // 6: holdfast.v1.Failure
-	(*Resources)(nil),                 // 7: holdfast.v1.Resources
-	(*Port)(nil),                      // 8: holdfast.v1.Port
-	(*CreateSandboxRequest)(nil),      // 9: holdfast.v1.CreateSandboxRequest
-	(*GetSandboxRequest)(nil),         // 10: holdfast.v1.GetSandboxRequest
-	(*ListSandboxesRequest)(nil),      // 11: holdfast.v1.ListSandboxesRequest
-	(*ListSandboxesResponse)(nil),     // 12: holdfast.v1.ListSandboxesResponse
-	(*SuspendSandboxRequest)(nil),     // 13: holdfast.v1.SuspendSandboxRequest
-	(*ResumeSandboxRequest)(nil),      // 14: holdfast.v1.ResumeSandboxRequest
-	(*DeleteSandboxRequest)(nil),      // 15: holdfast.v1.DeleteSandboxRequest
-	(*ExtendSandboxRequest)(nil),      // 16: holdfast.v1.ExtendSandboxRequest
-	(*SetSandboxLifetimeRequest)(nil), // 17: holdfast.v1.SetSandboxLifetimeRequest
-	(*WatchSandboxesRequest)(nil),     // 18: holdfast.v1.WatchSandboxesRequest
-	(*SandboxEvent)(nil),              // 19: holdfast.v1.SandboxEvent
-	(*StreamSandboxLogRequest)(nil),   // 20: holdfast.v1.StreamSandboxLogRequest
-	nil,                               // 21: holdfast.v1.Sandbox.EnvEntry
-	nil,                               // 22: holdfast.v1.Sandbox.LabelsEntry
-	nil,                               // 23: holdfast.v1.CreateSandboxRequest.EnvEntry
-	nil,                               // 24: holdfast.v1.CreateSandboxRequest.LabelsEntry
-	nil,                               // 25: holdfast.v1.ListSandboxesRequest.LabelsEntry
-	(*Operation)(nil),                 // 26: holdfast.v1.Operation
-	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 28: google.protobuf.Timestamp
-	(*OutputChunk)(nil),               // 29: holdfast.v1.OutputChunk
+	(*Source)(nil),                    // 5: holdfast.v1.Source
+	(*Restart)(nil),                   // 6: holdfast.v1.Restart
+	(*Failure)(nil),                   // 7: holdfast.v1.Failure
+	(*Resources)(nil),                 // 8: holdfast.v1.Resources
+	(*Port)(nil),                      // 9: holdfast.v1.Port
+	(*CreateSandboxRequest)(nil),      // 10: holdfast.v1.CreateSandboxRequest
+	(*GetSandboxRequest)(nil),         // 11: holdfast.v1.GetSandboxRequest
+	(*ListSandboxesRequest)(nil),      // 12: holdfast.v1.ListSandboxesRequest
+	(*ListSandboxesResponse)(nil),     // 13: holdfast.v1.ListSandboxesResponse
+	(*SuspendSandboxRequest)(nil),     // 14: holdfast.v1.SuspendSandboxRequest
+	(*ResumeSandboxRequest)(nil),      // 15: holdfast.v1.ResumeSandboxRequest
+	(*DeleteSandboxRequest)(nil),      // 16: holdfast.v1.DeleteSandboxRequest
+	(*ExtendSandboxRequest)(nil),      // 17: holdfast.v1.ExtendSandboxRequest
+	(*SetSandboxLifetimeRequest)(nil), // 18: holdfast.v1.SetSandboxLifetimeRequest
+	(*WatchSandboxesRequest)(nil),     // 19: holdfast.v1.WatchSandboxesRequest
+	(*SandboxEvent)(nil),              // 20: holdfast.v1.SandboxEvent
+	(*StreamSandboxLogRequest)(nil),   // 21: holdfast.v1.StreamSandboxLogRequest
+	nil,                               // 22: holdfast.v1.Sandbox.EnvEntry
+	nil,                               // 23: holdfast.v1.Sandbox.LabelsEntry
+	nil,                               // 24: holdfast.v1.CreateSandboxRequest.EnvEntry
+	nil,                               // 25: holdfast.v1.CreateSandboxRequest.LabelsEntry
+	nil,                               // 26: holdfast.v1.ListSandboxesRequest.LabelsEntry
+	(*Operation)(nil),                 // 27: holdfast.v1.Operation
+	(*durationpb.Duration)(nil),       // 28: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 29: google.protobuf.Timestamp
+	(*OutputChunk)(nil),               // 30: holdfast.v1.OutputChunk
 }
 var file_holdfast_v1_sandbox_proto_depIdxs = []int32{
 	0,  // 0: holdfast.v1.Sandbox.state:type_name -> holdfast.v1.Sandbox.State
-	26, // 1: holdfast.v1.Sandbox.operation:type_name -> holdfast.v1.Operation
-	6,  // 2: holdfast.v1.Sandbox.failure:type_name -> holdfast.v1.Failure
-	7,  // 3: holdfast.v1.Sandbox.resources:type_name -> holdfast.v1.Resources
+	27, // 1: holdfast.v1.Sandbox.operation:type_name -> holdfast.v1.Operation
+	7,  // 2: holdfast.v1.Sandbox.failure:type_name -> holdfast.v1.Failure
+	8,  // 3: holdfast.v1.Sandbox.resources:type_name -> holdfast.v1.Resources
 	2,  // 4: holdfast.v1.Sandbox.egress:type_name -> holdfast.v1.Sandbox.Egress
-	21, // 5: holdfast.v1.Sandbox.env:type_name -> holdfast.v1.Sandbox.EnvEntry
-	22, // 6: holdfast.v1.Sandbox.labels:type_name -> holdfast.v1.Sandbox.LabelsEntry
-	27, // 7: holdfast.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
+	22, // 5: holdfast.v1.Sandbox.env:type_name -> holdfast.v1.Sandbox.EnvEntry
+	23, // 6: holdfast.v1.Sandbox.labels:type_name -> holdfast.v1.Sandbox.LabelsEntry
+	28, // 7: holdfast.v1.Sandbox.ttl:type_name -> google.protobuf.Duration
 	1,  // 8: holdfast.v1.Sandbox.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
-	8,  // 9: holdfast.v1.Sandbox.ports:type_name -> holdfast.v1.Port
-	28, // 10: holdfast.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
-	28, // 11: holdfast.v1.Sandbox.updated_at:type_name -> google.protobuf.Timestamp
-	28, // 12: holdfast.v1.Sandbox.ready_at:type_name -> google.protobuf.Timestamp
-	28, // 13: holdfast.v1.Sandbox.expires_at:type_name -> google.protobuf.Timestamp
-	28, // 14: holdfast.v1.Sandbox.deleted_at:type_name -> google.protobuf.Timestamp
+	9,  // 9: holdfast.v1.Sandbox.ports:type_name -> holdfast.v1.Port
+	29, // 10: holdfast.v1.Sandbox.created_at:type_name -> google.protobuf.Timestamp
+	29, // 11: holdfast.v1.Sandbox.updated_at:type_name -> google.protobuf.Timestamp
+	29, // 12: holdfast.v1.Sandbox.ready_at:type_name -> google.protobuf.Timestamp
+	29, // 13: holdfast.v1.Sandbox.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 14: holdfast.v1.Sandbox.deleted_at:type_name -> google.protobuf.Timestamp
 	3,  // 15: holdfast.v1.Sandbox.restart:type_name -> holdfast.v1.Restart.Policy
-	27, // 16: holdfast.v1.CreateSandboxRequest.ttl:type_name -> google.protobuf.Duration
-	1,  // 17: holdfast.v1.CreateSandboxRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
-	23, // 18: holdfast.v1.CreateSandboxRequest.env:type_name -> holdfast.v1.CreateSandboxRequest.EnvEntry
-	24, // 19: holdfast.v1.CreateSandboxRequest.labels:type_name -> holdfast.v1.CreateSandboxRequest.LabelsEntry
-	7,  // 20: holdfast.v1.CreateSandboxRequest.resources:type_name -> holdfast.v1.Resources
-	2,  // 21: holdfast.v1.CreateSandboxRequest.egress:type_name -> holdfast.v1.Sandbox.Egress
-	3,  // 22: holdfast.v1.CreateSandboxRequest.restart:type_name -> holdfast.v1.Restart.Policy
-	0,  // 23: holdfast.v1.ListSandboxesRequest.states:type_name -> holdfast.v1.Sandbox.State
-	25, // 24: holdfast.v1.ListSandboxesRequest.labels:type_name -> holdfast.v1.ListSandboxesRequest.LabelsEntry
-	4,  // 25: holdfast.v1.ListSandboxesResponse.sandboxes:type_name -> holdfast.v1.Sandbox
-	27, // 26: holdfast.v1.ExtendSandboxRequest.ttl:type_name -> google.protobuf.Duration
-	27, // 27: holdfast.v1.SetSandboxLifetimeRequest.ttl:type_name -> google.protobuf.Duration
-	1,  // 28: holdfast.v1.SetSandboxLifetimeRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
-	4,  // 29: holdfast.v1.SandboxEvent.sandbox:type_name -> holdfast.v1.Sandbox
-	9,  // 30: holdfast.v1.SandboxService.CreateSandbox:input_type -> holdfast.v1.CreateSandboxRequest
-	10, // 31: holdfast.v1.SandboxService.GetSandbox:input_type -> holdfast.v1.GetSandboxRequest
-	11, // 32: holdfast.v1.SandboxService.ListSandboxes:input_type -> holdfast.v1.ListSandboxesRequest
-	13, // 33: holdfast.v1.SandboxService.SuspendSandbox:input_type -> holdfast.v1.SuspendSandboxRequest
-	14, // 34: holdfast.v1.SandboxService.ResumeSandbox:input_type -> holdfast.v1.ResumeSandboxRequest
-	15, // 35: holdfast.v1.SandboxService.DeleteSandbox:input_type -> holdfast.v1.DeleteSandboxRequest
-	16, // 36: holdfast.v1.SandboxService.ExtendSandbox:input_type -> holdfast.v1.ExtendSandboxRequest
-	17, // 37: holdfast.v1.SandboxService.SetSandboxLifetime:input_type -> holdfast.v1.SetSandboxLifetimeRequest
-	18, // 38: holdfast.v1.SandboxService.WatchSandboxes:input_type -> holdfast.v1.WatchSandboxesRequest
-	20, // 39: holdfast.v1.SandboxService.StreamSandboxLog:input_type -> holdfast.v1.StreamSandboxLogRequest
-	4,  // 40: holdfast.v1.SandboxService.CreateSandbox:output_type -> holdfast.v1.Sandbox
-	4,  // 41: holdfast.v1.SandboxService.GetSandbox:output_type -> holdfast.v1.Sandbox
-	12, // 42: holdfast.v1.SandboxService.ListSandboxes:output_type -> holdfast.v1.ListSandboxesResponse
-	4,  // 43: holdfast.v1.SandboxService.SuspendSandbox:output_type -> holdfast.v1.Sandbox
-	4,  // 44: holdfast.v1.SandboxService.ResumeSandbox:output_type -> holdfast.v1.Sandbox
-	4,  // 45: holdfast.v1.SandboxService.DeleteSandbox:output_type -> holdfast.v1.Sandbox
-	4,  // 46: holdfast.v1.SandboxService.ExtendSandbox:output_type -> holdfast.v1.Sandbox
-	4,  // 47: holdfast.v1.SandboxService.SetSandboxLifetime:output_type -> holdfast.v1.Sandbox
-	19, // 48: holdfast.v1.SandboxService.WatchSandboxes:output_type -> holdfast.v1.SandboxEvent
-	29, // 49: holdfast.v1.SandboxService.StreamSandboxLog:output_type -> holdfast.v1.OutputChunk
-	40, // [40:50] is the sub-list for method output_type
-	30, // [30:40] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	5,  // 16: holdfast.v1.Sandbox.source:type_name -> holdfast.v1.Source
+	28, // 17: holdfast.v1.CreateSandboxRequest.ttl:type_name -> google.protobuf.Duration
+	1,  // 18: holdfast.v1.CreateSandboxRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
+	24, // 19: holdfast.v1.CreateSandboxRequest.env:type_name -> holdfast.v1.CreateSandboxRequest.EnvEntry
+	25, // 20: holdfast.v1.CreateSandboxRequest.labels:type_name -> holdfast.v1.CreateSandboxRequest.LabelsEntry
+	8,  // 21: holdfast.v1.CreateSandboxRequest.resources:type_name -> holdfast.v1.Resources
+	2,  // 22: holdfast.v1.CreateSandboxRequest.egress:type_name -> holdfast.v1.Sandbox.Egress
+	3,  // 23: holdfast.v1.CreateSandboxRequest.restart:type_name -> holdfast.v1.Restart.Policy
+	5,  // 24: holdfast.v1.CreateSandboxRequest.source:type_name -> holdfast.v1.Source
+	0,  // 25: holdfast.v1.ListSandboxesRequest.states:type_name -> holdfast.v1.Sandbox.State
+	26, // 26: holdfast.v1.ListSandboxesRequest.labels:type_name -> holdfast.v1.ListSandboxesRequest.LabelsEntry
+	4,  // 27: holdfast.v1.ListSandboxesResponse.sandboxes:type_name -> holdfast.v1.Sandbox
+	28, // 28: holdfast.v1.ExtendSandboxRequest.ttl:type_name -> google.protobuf.Duration
+	28, // 29: holdfast.v1.SetSandboxLifetimeRequest.ttl:type_name -> google.protobuf.Duration
+	1,  // 30: holdfast.v1.SetSandboxLifetimeRequest.on_expiry:type_name -> holdfast.v1.Sandbox.Expiry
+	4,  // 31: holdfast.v1.SandboxEvent.sandbox:type_name -> holdfast.v1.Sandbox
+	10, // 32: holdfast.v1.SandboxService.CreateSandbox:input_type -> holdfast.v1.CreateSandboxRequest
+	11, // 33: holdfast.v1.SandboxService.GetSandbox:input_type -> holdfast.v1.GetSandboxRequest
+	12, // 34: holdfast.v1.SandboxService.ListSandboxes:input_type -> holdfast.v1.ListSandboxesRequest
+	14, // 35: holdfast.v1.SandboxService.SuspendSandbox:input_type -> holdfast.v1.SuspendSandboxRequest
+	15, // 36: holdfast.v1.SandboxService.ResumeSandbox:input_type -> holdfast.v1.ResumeSandboxRequest
+	16, // 37: holdfast.v1.SandboxService.DeleteSandbox:input_type -> holdfast.v1.DeleteSandboxRequest
+	17, // 38: holdfast.v1.SandboxService.ExtendSandbox:input_type -> holdfast.v1.ExtendSandboxRequest
+	18, // 39: holdfast.v1.SandboxService.SetSandboxLifetime:input_type -> holdfast.v1.SetSandboxLifetimeRequest
+	19, // 40: holdfast.v1.SandboxService.WatchSandboxes:input_type -> holdfast.v1.WatchSandboxesRequest
+	21, // 41: holdfast.v1.SandboxService.StreamSandboxLog:input_type -> holdfast.v1.StreamSandboxLogRequest
+	4,  // 42: holdfast.v1.SandboxService.CreateSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 43: holdfast.v1.SandboxService.GetSandbox:output_type -> holdfast.v1.Sandbox
+	13, // 44: holdfast.v1.SandboxService.ListSandboxes:output_type -> holdfast.v1.ListSandboxesResponse
+	4,  // 45: holdfast.v1.SandboxService.SuspendSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 46: holdfast.v1.SandboxService.ResumeSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 47: holdfast.v1.SandboxService.DeleteSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 48: holdfast.v1.SandboxService.ExtendSandbox:output_type -> holdfast.v1.Sandbox
+	4,  // 49: holdfast.v1.SandboxService.SetSandboxLifetime:output_type -> holdfast.v1.Sandbox
+	20, // 50: holdfast.v1.SandboxService.WatchSandboxes:output_type -> holdfast.v1.SandboxEvent
+	30, // 51: holdfast.v1.SandboxService.StreamSandboxLog:output_type -> holdfast.v1.OutputChunk
+	42, // [42:52] is the sub-list for method output_type
+	32, // [32:42] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_holdfast_v1_sandbox_proto_init() }
@@ -1799,7 +1874,7 @@ func file_holdfast_v1_sandbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_holdfast_v1_sandbox_proto_rawDesc), len(file_holdfast_v1_sandbox_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
