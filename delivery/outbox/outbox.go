@@ -45,13 +45,14 @@ var (
 // Ref names a row.
 type Ref struct{ Destination, ID string }
 
-// Row is one event for one destination. A caller of [Enqueue] sets the first five
+// Row is one event for one destination. A caller of [Enqueue] sets the first six
 // fields.
 type Row struct {
 	ID          string // the event's id, sent on every attempt (contract: B2)
 	Destination string // a name that the dispatcher's Send understands
 	Kind        string // what happened
 	Key         string // optional: rows of one destination and key go one after another
+	Position    int64  // among those of its key, lower ones first; 0: behind all that are there
 	Body        []byte // JSON
 
 	State      State
@@ -70,27 +71,48 @@ func (r Row) Ref() Ref { return Ref{Destination: r.Destination, ID: r.ID} }
 
 // Enqueue adds an event in the caller's transaction, due at once. Enqueuing an
 // event again, which a repeated transaction does, leaves the row as it is. Rows
-// with a Key keep the order in which transactions that exclude each other (by a
-// lock on what the key names) enqueued them. contract: B4
+// with a Key and no Position keep the order in which transactions that exclude each
+// other (by a lock on what the key names) enqueued them. contract: B4
 func Enqueue(ctx context.Context, tx Tx, r Row, now time.Time) error {
-	if r.ID == "" || r.Destination == "" || r.Kind == "" {
-		return errors.New("outbox: enqueue: a row has an id, a destination and a kind")
-	}
-	if !utf8.Valid(r.Body) || !json.Valid(r.Body) {
-		return fmt.Errorf("outbox: enqueue %s: its body is not JSON", r.ID)
-	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO outbox (destination, id, kind, ordering_key, position, body, state,
-			enqueued_at, since, due_at, ended_at, attempts, claim, holder, last_error)
-		VALUES ($1, $2, $3, $4, CASE WHEN $4 = '' THEN 0 ELSE 1 + COALESCE((SELECT MAX(o.position) FROM outbox o
-			WHERE o.destination = $1 AND o.ordering_key = $4 AND o.ordering_key <> ''), 0) END,
-			$5, 'PENDING', $6, $6, $6, 0, 0, 0, '', '')
-		ON CONFLICT (destination, id) DO NOTHING`,
-		r.Destination, r.ID, r.Kind, r.Key, string(r.Body), micros(now))
+	_, err := insert(ctx, tx, r, now, `DO NOTHING`)
 	if err != nil {
 		return fmt.Errorf("outbox: enqueue %s for %s: %w", r.ID, r.Destination, err)
 	}
 	return nil
 }
+
+// Requeue adds an event, or makes it due again if its row has ended, with a new age
+// and the same id: a receiver that took it before knows it. It reports whether that
+// changed anything; a pending row stays as it is.
+func Requeue(ctx context.Context, tx Tx, r Row, now time.Time) (queued bool, err error) {
+	queued, err = insert(ctx, tx, r, now, `DO UPDATE SET `+revived+` WHERE outbox.state <> 'PENDING'`)
+	if err != nil {
+		return false, fmt.Errorf("outbox: requeue %s for %s: %w", r.ID, r.Destination, err)
+	}
+	return queued, nil
+}
+
+func insert(ctx context.Context, tx Tx, r Row, now time.Time, conflict string) (bool, error) {
+	if r.ID == "" || r.Destination == "" || r.Kind == "" {
+		return false, errors.New("a row has an id, a destination and a kind")
+	}
+	if !utf8.Valid(r.Body) || !json.Valid(r.Body) {
+		return false, errors.New("its body is not JSON")
+	}
+	position, args := `CASE WHEN $4 = '' THEN 0 ELSE 1 + COALESCE((SELECT MAX(o.position) FROM outbox o
+			WHERE o.destination = $1 AND o.ordering_key = $4 AND o.ordering_key <> ''), 0) END`,
+		[]any{r.Destination, r.ID, r.Kind, r.Key, string(r.Body), micros(now)}
+	if r.Position != 0 {
+		position, args = `$7`, append(args, r.Position)
+	}
+	return changed(tx.ExecContext(ctx, `INSERT INTO outbox (destination, id, kind, ordering_key, position, body, state,
+			enqueued_at, since, due_at, ended_at, attempts, claim, holder, last_error)
+		VALUES ($1, $2, $3, $4, `+position+`, $5, 'PENDING', $6, $6, $6, 0, 0, 0, '', '')
+		ON CONFLICT (destination, id) `+conflict, args...))
+}
+
+// revived is what a row is set to that is to be sent again; $6 is the instant.
+const revived = `state = 'PENDING', since = $6, due_at = $6, ended_at = 0, attempts = 0, claim = outbox.claim + 1, holder = ''`
 
 // Get reads one row, or returns [ErrUnknown].
 func Get(ctx context.Context, tx Tx, ref Ref) (Row, error) {
@@ -106,15 +128,19 @@ func Get(ctx context.Context, tx Tx, ref Ref) (Row, error) {
 
 // Filter chooses what [List] returns, ordered by destination and id.
 type Filter struct {
-	State State // "" means all; [Dead] lists the dead letters
-	After Ref   // the last row of the page before
-	Limit int   // 0 means 100, at most 1000
+	State       State  // "" means all; [Dead] lists the dead letters
+	Destination string // one destination alone; "" means all
+	After       Ref    // the last row of the page before
+	Limit       int    // 0 means 100, at most 1000
 }
 
 // List returns a page of rows.
 func List(ctx context.Context, tx Tx, f Filter) ([]Row, error) {
 	q, args := `SELECT `+columns+` FROM outbox WHERE (destination > $1 OR destination = $1 AND id > $2)`,
 		[]any{f.After.Destination, f.After.ID}
+	if f.Destination != "" {
+		q, args = `SELECT `+columns+` FROM outbox WHERE destination = $1 AND id > $2`, []any{f.Destination, f.After.ID}
+	}
 	if f.State != "" {
 		q += ` AND state = $3`
 		args = append(args, string(f.State))
@@ -156,6 +182,40 @@ func Purge(ctx context.Context, tx Tx, state State, before time.Time, n int) (de
 	count, err := res.RowsAffected()
 	if err != nil {
 		return 0, fmt.Errorf("outbox: purge: %w", err)
+	}
+	return int(count), nil
+}
+
+// Destinations returns a page of the destinations that have rows, in order, after the
+// given one, so that a sweep can ask which of them are gone.
+func Destinations(ctx context.Context, tx Tx, after string, n int) (destinations []string, err error) {
+	// One index step per destination, however many rows each has.
+	for range limit(n) {
+		var next *string
+		err := tx.QueryRowContext(ctx, `SELECT MIN(destination) FROM outbox WHERE destination > $1`, after).Scan(&next)
+		if err != nil {
+			return nil, fmt.Errorf("outbox: list destinations: %w", err)
+		}
+		if next == nil {
+			break
+		}
+		after = *next
+		destinations = append(destinations, after)
+	}
+	return destinations, nil
+}
+
+// Forget deletes at most n rows (0 means 100, at most 1000) of a destination that is
+// gone, whatever their state, and says how many.
+func Forget(ctx context.Context, tx Tx, destination string, n int) (deleted int, err error) {
+	res, err := tx.ExecContext(ctx, fmt.Sprintf(`DELETE FROM outbox WHERE destination = $1 AND id IN
+		(SELECT id FROM outbox WHERE destination = $1 LIMIT %d)`, limit(n)), destination)
+	if err != nil {
+		return 0, fmt.Errorf("outbox: forget %s: %w", destination, err)
+	}
+	count, err := res.RowsAffected()
+	if err != nil {
+		return 0, fmt.Errorf("outbox: forget %s: %w", destination, err)
 	}
 	return int(count), nil
 }
