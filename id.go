@@ -28,6 +28,7 @@ type (
 	TaskID        string // tk-…
 	WebhookID     string // wh-…
 	EventID       string // ev-…
+	HookActionID  string // ha-…
 )
 
 // The prefixes of the ids, one per kind of resource.
@@ -47,6 +48,7 @@ const (
 	PrefixTask        = "tk"
 	PrefixWebhook     = "wh"
 	PrefixEvent       = "ev"
+	PrefixHookAction  = "ha"
 )
 
 const idLength = 26

@@ -57,7 +57,8 @@ var table = map[string]row{
 	"store/storetest":        {ours: "store", why: "the suite that every dialect passes"},
 
 	"audit":        {ours: ". reconcile", why: "a party's registry in the root's words: the reliability layer knows none of them"},
-	"orchestrator": {ours: ". audit blob store store/lineage delivery delivery/inbox operation reconcile", why: "a party: its own nouns over the reliability layer; it names and removes the blobs that hosts put"},
+	"hook":         {ours: ".", modules: "gopkg.in/yaml.v3", why: "rule files and what they make of a payload: pure, and nothing of a party"},
+	"orchestrator": {ours: ". audit blob store store/lineage delivery delivery/inbox delivery/outbox hook operation reconcile", why: "a party: its own nouns over the reliability layer; it names and removes the blobs that hosts put"},
 	"fleet":        {ours: ". audit store store/lineage delivery delivery/inbox delivery/outbox reconcile", why: "a party: its own nouns over the reliability layer"},
 	"hostagent": {ours: ". audit blob delivery internal/stack layer reconcile runtime spool", modules: sys,
 		why: "a party: it keeps records in files, so it needs no store; images are an interface to it"},
