@@ -227,6 +227,9 @@ func (s *Service) end(ctx context.Context, b begun, failure *holdfast.Failure) e
 		if err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recorded}); err != nil {
 			return err
 		}
+		if err := s.tellFailed(ctx, tx, now, *r, failedOperation{b.op.ID, b.op.Kind, recorded}); err != nil {
+			return err
+		}
 		if replaced {
 			return s.replaceRow(ctx, tx, now, r, failure)
 		}
@@ -254,14 +257,18 @@ func (s *Service) refused(ctx context.Context, b begun, j judgement) error {
 	}
 	_, _, err := s.settle(ctx, b, "record a refusal", func(ctx context.Context, tx store.Tx, now time.Time, r *row) error {
 		r.Generation++ // the next intent is issued above whatever the refused one left behind
-		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recordable(j.err, nil)})
+		recorded := recordable(j.err, nil)
+		err := operation.Finish(ctx, tx, now, *b.claim, operation.Outcome{State: operation.StateFailed, Failure: recorded})
 		if err == nil {
 			err = s.dropCheckpoint(ctx, tx, now, *b.op, &holdfast.Failure{Reason: j.err.Reason, Message: j.err.Message})
 		}
 		if err != nil {
 			return err
 		}
-		return r.save(ctx, tx, now)
+		if err := r.save(ctx, tx, now); err != nil {
+			return err
+		}
+		return s.tellFailed(ctx, tx, now, *r, failedOperation{b.op.ID, b.op.Kind, recorded})
 	})
 	if err != nil {
 		return s.fenced(ctx, b, err)

@@ -173,9 +173,13 @@ func (s *Service) failRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 		if pending.Kind == string(holdfast.OperationCreate) {
 			e.Reason = holdfast.ReasonCreateFailed
 		}
-		_, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: recordable(e, failure)})
+		recorded := recordable(e, failure)
+		_, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateFailed, Failure: recorded})
 		if err == nil {
 			err = s.dropCheckpoint(ctx, tx, now, pending, failure)
+		}
+		if err == nil {
+			err = s.tellFailed(ctx, tx, now, *r, failedOperation{pending.ID, pending.Kind, recorded})
 		}
 		if err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/delivery/inbox"
+	"github.com/holdfast-dev/holdfast/delivery/outbox"
 	"github.com/holdfast-dev/holdfast/operation"
 	"github.com/holdfast-dev/holdfast/reconcile"
 	"github.com/holdfast-dev/holdfast/store"
@@ -55,9 +57,20 @@ type Config struct {
 	MaxTTL, Retention, MaxRetention time.Duration
 	WatchPoll                       time.Duration // how soon a watch sees what other processes changed; default 1 s
 	WatchPatience                   time.Duration // for a watcher that does not take an event; default 30 s
-	IDs                             holdfast.IDs
-	Clock                           func() time.Time // default time.Now
-	Logger                          *slog.Logger
+	// ListenersKept is how long a server may not know that a project's events are
+	// asked for, where it shares the database; default 2 s.
+	ListenersKept time.Duration
+	// AllowPrivateWebhooks lets webhooks reach addresses that are not public.
+	AllowPrivateWebhooks bool
+	// Webhooks is how patiently they are sent. Its calls to the database and to the
+	// receivers are the service's own.
+	Webhooks outbox.Config
+	// Sessions and Tasks are what hooks' rules may ask for; nil: this server offers none.
+	Sessions holdfast.SessionService
+	Tasks    holdfast.TaskService
+	IDs      holdfast.IDs
+	Clock    func() time.Time // default time.Now
+	Logger   *slog.Logger
 	// SweepEvery is the period of the sweeps. Default: 10 s for pending
 	// operations, a minute for the rest.
 	SweepEvery time.Duration
@@ -80,7 +93,7 @@ func (c Config) withDefaults() Config {
 		to  time.Duration
 	}{
 		{&c.MaxTTL, holdfast.MaxTTL}, {&c.Retention, holdfast.Retention}, {&c.MaxRetention, holdfast.MaxRetention},
-		{&c.WatchPoll, time.Second}, {&c.WatchPatience, 30 * time.Second},
+		{&c.WatchPoll, time.Second}, {&c.WatchPatience, 30 * time.Second}, {&c.ListenersKept, 2 * time.Second},
 	} {
 		if *d.set <= 0 {
 			*d.set = d.to
@@ -96,7 +109,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Service is an orchestrator. It implements holdfast.SandboxService,
-// OperationService, ProcessService, FileService, ProjectService and KeyService.
+// OperationService, ProcessService, FileService, ProjectService, KeyService,
+// EventService, WebhookService and HookService.
 type Service struct {
 	config  Config
 	runner  *operation.Runner
@@ -110,6 +124,11 @@ type Service struct {
 	skew    atomic.Int64  // of the database's clock before this process's, in nanoseconds
 	room    chan struct{} // bounds what expiry carries out at once
 	keys    *keyCache
+
+	listeners listeners
+	outbox    *sending
+	webhooks  *http.Client  // to their receivers
+	acting    chan struct{} // bounds what hooks' actions carry out at once
 
 	background sync.WaitGroup
 	ctx        context.Context // of what goes on without a caller; ended by Close
@@ -128,6 +147,7 @@ func Migrations() []store.Migrations {
 	return []store.Migrations{
 		{Name: "operation", FS: operation.Migrations()},
 		{Name: "inbox", FS: inbox.Migrations()},
+		{Name: "outbox", FS: outbox.Migrations()},
 		{Name: "orchestrator", FS: own},
 		lineage.Migrations(),
 	}
@@ -142,6 +162,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		hosts:  newHostCache(),
 		reach:  reach{clock: config.Clock, log: config.Logger},
 		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
+		webhooks: newWebhookClient(config.AllowPrivateWebhooks), acting: make(chan struct{}, actingRoom),
 	}
 	if config.Operators != nil {
 		s.reach.ask = config.Operators.FindInstances
@@ -152,6 +173,9 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
 	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Jitter: config.Jitter, Logger: config.Logger}, s.Sweeps()...); err != nil {
+		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
+	if s.outbox, err = s.newSending(); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -181,9 +205,12 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	return s, nil
 }
 
-// Run sweeps until ctx ends.
+// Run sweeps, and sends what is queued for webhooks, until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
+	var loops sync.WaitGroup
+	loops.Go(func() { s.outbox.run(ctx) })
 	s.sweeps.Run(ctx)
+	loops.Wait()
 	return nil
 }
 
@@ -194,6 +221,7 @@ func (s *Service) Drain(ctx context.Context) error { return s.runner.Drain(ctx) 
 func (s *Service) Close() error {
 	s.cancel()
 	s.background.Wait()
+	s.webhooks.CloseIdleConnections()
 	return nil
 }
 

@@ -278,9 +278,18 @@ func inList(list []tombstone) (marks string, args []any) {
 	return "(" + strings.Join(parts, ", ") + ")", args
 }
 
-// oldFleetDeliveries has one item, while the fleet's deliveries have rows that are
-// older than any retry of one.
-func (s *Service) oldFleetDeliveries(ctx context.Context, _ string, _ int) (items []reconcile.Item, next string, err error) {
+// oldDeliveries has one item while the fleet's deliveries have rows that are older
+// than any retry of one, and one while those of hooks are.
+func (s *Service) oldDeliveries(ctx context.Context, _ string, _ int) (items []reconcile.Item, next string, err error) {
+	fleets, err := s.oldFleetDeliveries(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	hooks, err := s.oldHookRows(ctx)
+	return append(fleets, hooks...), "", err
+}
+
+func (s *Service) oldFleetDeliveries(ctx context.Context) (items []reconcile.Item, err error) {
 	due := false
 	err = s.view(ctx, "old deliveries", func(tx store.Tx, now time.Time) error {
 		var oldest int64 // the first of the index, whatever the planner believes of how many are old
@@ -295,7 +304,7 @@ func (s *Service) oldFleetDeliveries(ctx context.Context, _ string, _ int) (item
 	if err == nil && due {
 		items = append(items, reconcile.Item{Key: fleetSource, Act: s.purgeFleetDeliveries})
 	}
-	return items, "", err
+	return items, err
 }
 
 func (s *Service) purgeFleetDeliveries(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "orchestrator",
-		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), operationEntry()},
+		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), operationEntry(), actionEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
@@ -35,6 +35,11 @@ func Registry() reconcile.Registry {
 			{Name: "project", Why: "has no state: it is made once, lives for ever, and its quotas are set by one transaction"},
 			{Name: "api_key", Why: "valid until it is revoked, by one transaction; servers ask at most 5 s later, and nothing waits on it"},
 			{Name: "quota_shard", Sweep: SweepQuotas},
+			{Name: "event_project", Why: "whose events are recorded, and their last number, one row per project; the number only rises"},
+			{Name: "event", Sweep: SweepEvents},
+			{Name: "webhook", Why: "has no state: it is made once and deleted once, and what is to be sent to it is in the outbox"},
+			{Name: "outbox", Sweep: SweepEvents, Why: "sent by the dispatcher, which looks every second; the sweep starts one in a process that has none yet"},
+			{Name: "hook", Why: "has no state: it is made once and deleted once"},
 		},
 	}
 }
@@ -101,6 +106,20 @@ func operationEntry() reconcile.Resource {
 	}
 }
 
+func actionEntry() reconcile.Resource {
+	return reconcile.Resource{
+		Kind: "hook-action", Tables: []string{"hook_action"},
+		Lifetime: reconcile.Notice{Sweep: SweepInbox, By: time.Minute},
+		States: []reconcile.State{
+			{Name: string(holdfast.HookActionPending), Transitional: true, Deadline: holdfast.HookActionAfter,
+				Authority: "the service that it calls", Sweep: SweepActions,
+				Resolution: "carried out under a claim and the delivery's request ids; FAILED with the reason when it is refused, or when it was tried for 3 days"},
+			{Name: string(holdfast.HookActionDone)},
+			{Name: string(holdfast.HookActionFailed)},
+		},
+	}
+}
+
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
@@ -132,6 +151,18 @@ func hopEntries() []reconcile.Hop {
 			Twice: "the delivery's id is known: 2xx, nothing done; the sweep and the delivery make one FAILED",
 			Late:  "of an incarnation that is over, or of a sandbox FAILED, DELETING or DELETED: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
 			Never: "the fleet's outbox tries for 5 days; the sweep compares with the fleet every minute, and asks by name before it makes a sandbox FAILED",
+		},
+		{
+			Name: "H9", From: "orchestrator", To: "webhook", Message: "events",
+			Twice: "an answer that was lost makes us send it again under the same id, which the receiver keeps",
+			Late:  "a resource's events go one after another, so a late one keeps only its own resource's later ones back",
+			Never: "tried for 5 days with pauses up to 6 h, then a dead letter, which is listed and can be replayed for 30 days; another 4xx is one at once",
+		},
+		{
+			Name: "H10", From: "provider", To: "orchestrator", Message: "webhooks",
+			Twice: "the id is known for that source: 202, nothing done",
+			Late:  "an id is known for 30 days, whatever it comes to; a Standard Webhook that is 5 min old is refused",
+			Never: "nothing was recorded, so nothing happens: it is the provider's to send again; what was answered 202 is carried out by the sweep",
 		},
 		{
 			Name: "H11", From: "orchestrator", To: "guest agent", Message: "process and file calls, through the host agent",

@@ -71,6 +71,9 @@ func (s *Service) lostRow(ctx context.Context, tx store.Tx, now time.Time, r *ro
 		if err != nil {
 			return false, err
 		}
+		if err := s.tellFailed(ctx, tx, now, *r, failedOperation{pending.ID, pending.Kind, why}); err != nil {
+			return false, err
+		}
 	}
 	return true, s.replaceRow(ctx, tx, now, r, failure)
 }

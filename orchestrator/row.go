@@ -21,9 +21,10 @@ type row struct {
 	MintedAt     time.Time // of the incarnation
 	DeleteWanted bool      // a delete met a live claim; whoever ends the claim begins it
 	GuestSaid    holdfast.DeliveryKind
-	Retained     bool  // ExpiresAt ends a retention, by deletion, and not a lifetime
-	Version      int64 // under which watchers see it as it is; 0: not numbered yet
-	Shard        int64 // of the project's quotas, in which it is counted; 0 when it is not
+	Retained     bool                  // ExpiresAt ends a retention, by deletion, and not a lifetime
+	Version      int64                 // under which watchers see it as it is; 0: not numbered yet
+	Shard        int64                 // of the project's quotas, in which it is counted; 0 when it is not
+	was          holdfast.SandboxState // as it was read or saved last
 	// Unreadable is what is wrong with a column: the row is shown, so that it hides no
 	// other, and nothing is decided on it (trap T19).
 	Unreadable error
@@ -51,7 +52,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
-	r.GuestSaid = holdfast.DeliveryKind(guestSaid)
+	r.was, r.GuestSaid = r.State, holdfast.DeliveryKind(guestSaid)
 	r.TTL = time.Duration(ttl) * time.Microsecond
 	r.MintedAt, r.CreatedAt, r.UpdatedAt = store.FromMicros(minted), store.FromMicros(created), store.FromMicros(updated)
 	r.ReadyAt, r.ExpiresAt, r.DeletedAt = store.FromMicros(ready), store.FromMicros(expires), store.FromMicros(deleted)
@@ -122,7 +123,7 @@ func rows(ctx context.Context, tx store.Tx, where string, args ...any) (list []r
 	return list, nil
 }
 
-// insert writes a new sandbox and its labels.
+// insert writes a new sandbox and its labels, and tells those who subscribed.
 func (r row) insert(ctx context.Context, tx store.Tx) error {
 	spec, err := json.Marshal(r.Spec)
 	if err != nil {
@@ -142,6 +143,13 @@ func (r row) insert(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
+	if err := r.insertLabels(ctx, tx); err != nil {
+		return err
+	}
+	return r.tell(ctx, tx, r.CreatedAt, holdfast.EventSandboxCreated)
+}
+
+func (r row) insertLabels(ctx context.Context, tx store.Tx) error {
 	if len(r.Labels) == 0 {
 		return nil
 	}
@@ -167,7 +175,8 @@ func (r row) touch(ctx context.Context, tx store.Tx) error {
 
 // save writes what may change of a locked sandbox, stamps it, and takes its number:
 // it is another one to watchers. Whatever made it FAILED or DELETED, what it held of
-// its project's quotas is given back here, once; whom it belongs to hears of it here.
+// its project's quotas is given back here, once; whom it belongs to hears of it here,
+// and so do those who subscribed to the project's events.
 func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(r.Failure, r.Failure == nil)
 	if err != nil {
@@ -194,7 +203,12 @@ func (r *row) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	if err := r.letGo(ctx, tx); err != nil {
 		return err
 	}
-	return r.tellOwner(ctx, tx, now)
+	if err := r.tellOwner(ctx, tx, now); err != nil {
+		return err
+	}
+	was := r.was
+	r.was = r.State
+	return r.tell(ctx, tx, now, sandboxEvent(was, r.State))
 }
 
 // saveOver writes what the end of an operation changes of a sandbox, if it is as it
@@ -226,7 +240,11 @@ func (r *row) saveOver(ctx context.Context, tx store.Tx, now time.Time, read row
 	if err := r.letGo(ctx, tx); err != nil {
 		return false, err
 	}
-	return true, r.giveBack(ctx, tx, from)
+	if err := r.giveBack(ctx, tx, from); err != nil {
+		return false, err
+	}
+	r.was = r.State
+	return true, r.tell(ctx, tx, now, sandboxEvent(read.State, r.State))
 }
 
 const (

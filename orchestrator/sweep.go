@@ -21,13 +21,15 @@ const (
 	SweepExpiry     = "sandbox-expiry"     // lifetimes, retentions and records that are over
 	SweepPurge      = "sandbox-purge"      // tombstones that were kept long enough
 	SweepBoots      = "sandbox-boots"      // what boots left that are over
-	SweepInbox      = "orchestrator-inbox" // old delivery rows of the fleet's
+	SweepInbox      = "orchestrator-inbox" // old delivery rows of the fleet's and of hooks, and hooks' ended actions
 	SweepQuotas     = "project-quotas"     // counters that are not what sandboxes hold
 
 	SweepDeletions       = "checkpoint-operations" // deletes that are pending, and nobody is at them
 	SweepCheckpoints     = "checkpoint-copies"     // FAILED while their host may copy on, or CREATING for nobody
 	SweepBlobs           = "checkpoint-blobs"      // copies that nothing is made of
 	SweepCheckpointPurge = "checkpoint-purge"      // tombstones that were kept long enough
+	SweepEvents          = "events"                // events and outgoing webhooks that were kept long enough; what is still to be sent
+	SweepActions         = "hook-actions"          // what webhooks asked for, and nobody is at
 )
 
 // patience is how much answered trying an operation is worth (contract: A15).
@@ -51,12 +53,14 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
 		{Name: SweepPurge, Every: rest, Page: s.oldTombstones, PageSize: 20 * purgeGroup, Concurrency: 2},
 		{Name: SweepBoots, Every: rest, Page: s.oldBoots, Concurrency: 2},
-		{Name: SweepInbox, Every: rest, Page: s.oldFleetDeliveries},
+		{Name: SweepInbox, Every: rest, Page: s.oldDeliveries},
 		{Name: SweepQuotas, Every: rest, Page: s.quotaPage},
 		{Name: SweepDeletions, Every: pending, Page: s.dueDeletions, ItemTimeout: operation.MaxClaim + closing, Concurrency: 4},
 		{Name: SweepCheckpoints, Every: rest, Page: s.openCheckpoints, Concurrency: 4},
 		{Name: SweepBlobs, Every: blobs, Page: s.unnamedBlobs, Concurrency: 2},
 		{Name: SweepCheckpointPurge, Every: rest, Page: s.oldCheckpoints},
+		{Name: SweepEvents, Every: rest, Page: s.oldEvents},
+		{Name: SweepActions, Every: pending, Page: s.dueActions, ItemTimeout: operation.MaxClaim + closing, Concurrency: 8, Pace: backlogPace},
 	}
 }
 

@@ -40,15 +40,18 @@ func TestC1_SweepsReadByTheirIndexes(t *testing.T) {
 			t.Errorf("%s found nothing to do", sweep.Name)
 		}
 		for table, how := range plans.Scanned() {
-			if allowed[sweep.Name][table] == "" && !tiny[table] {
+			if allowed[sweep.Name][table] == "" && !tiny[table] && !bounded[table] {
 				t.Errorf("%s reads all of %s: %s", sweep.Name, table, how)
 			}
 		}
 	}
 }
 
-// tiny are tables of a row, or of a row a project.
-var tiny = map[string]bool{"lineage": true, "sandbox_version": true, "project": true}
+// tiny are tables of a row, or of some rows a project.
+var tiny = map[string]bool{"lineage": true, "sandbox_version": true, "project": true, "event_project": true, "webhook": true}
+
+// bounded are the results of subqueries: of one row, or of a batch.
+var bounded = map[string]bool{"latest": true, "batch": true, "old": true}
 
 // populate writes sandboxes in every state, of which one in a hundred is overdue
 // for each sweep.
@@ -76,6 +79,15 @@ func (h *harness) populate(n int) {
 		SELECT 'fleet', 'ev-' || id, 'k', %d, '', '' FROM sandbox`, far))
 	h.exec(`UPDATE delivery SET received_at = 5 WHERE source = 'fleet' AND id LIKE '%01'`)
 	h.populateCheckpoints(far)
+	h.exec(`INSERT INTO event_project (project, recording, sequence, purged, asked_at) VALUES ('default', TRUE, 100, 0, 5)`)
+	h.exec(fmt.Sprintf(`INSERT INTO event (id, project, kind, resource, at, sequence, object) SELECT 'ev-' || id, 'default', 'k', id, %d, 2, '{}' FROM sandbox`, far))
+	h.exec(`UPDATE event SET at = 5, sequence = 1 WHERE id LIKE '%01'`)
+	h.exec(fmt.Sprintf(`INSERT INTO outbox (destination, id, kind, ordering_key, position, body, state, enqueued_at, since, due_at, ended_at, attempts, claim, holder, last_error)
+		SELECT 'wh-' || SUBSTR(id, 10), 'ev-' || id, 'k', id, 1, '{}', 'SENT', 1, 1, 1, %d, 1, 1, '', '' FROM sandbox`, far))
+	h.exec(`INSERT INTO webhook (id, project, creator, url, kinds, created_at) SELECT DISTINCT destination, 'default', 'c', 'http://h', '', 1 FROM outbox WHERE destination <> 'wh-07'`)
+	h.exec(fmt.Sprintf(`INSERT INTO hook_action (id, hook, delivery, rule, event, project, plan, state, failure, resources, attempts, claim, due_at, since, created_at, updated_at)
+		SELECT 'ha-' || id, 'gh', id, 'r', 'e', 'default', '{}', 'DONE', '', '', 1, 1, 5, 5, 5, %d FROM sandbox`, far))
+	h.exec(`UPDATE hook_action SET state = 'PENDING' WHERE id LIKE '%02'`)
 	for i := range 100 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+i))
 		h.fleet.seen[id] = holdfast.Observation{Instance: id, Incarnation: 1, Generation: 1, State: holdfast.InstanceRunning}

@@ -26,6 +26,9 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Fleet:      fleetDialer{holdfastv1connect.NewFleetServiceClient(httpClient, baseURL, options...)},
 		Projects:   projectDialer{holdfastv1connect.NewProjectServiceClient(httpClient, baseURL, options...)},
 		Keys:       keyDialer{holdfastv1connect.NewKeyServiceClient(httpClient, baseURL, options...)},
+		Events:     eventDialer{holdfastv1connect.NewEventServiceClient(httpClient, baseURL, options...)},
+		Webhooks:   webhookDialer{holdfastv1connect.NewWebhookServiceClient(httpClient, baseURL, options...)},
+		Hooks:      hookDialer{holdfastv1connect.NewHookServiceClient(httpClient, baseURL, options...)},
 
 		Checkpoints: checkpointDialer{holdfastv1connect.NewCheckpointServiceClient(httpClient, baseURL, options...)},
 	}

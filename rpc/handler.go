@@ -37,6 +37,9 @@ type Services struct {
 	Fleet      holdfast.OperatorService
 	Projects   holdfast.ProjectService
 	Keys       holdfast.KeyService
+	Events     holdfast.EventService
+	Webhooks   holdfast.WebhookService
+	Hooks      holdfast.HookService
 
 	Checkpoints holdfast.CheckpointService
 }
@@ -88,6 +91,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
 		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
 		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName,
+		holdfastv1connect.EventServiceName, holdfastv1connect.WebhookServiceName, holdfastv1connect.HookServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -104,6 +108,10 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
 	closed.Handle(holdfastv1connect.NewProjectServiceHandler(projectHandler{services.Projects}, handling...))
 	closed.Handle(holdfastv1connect.NewKeyServiceHandler(keyHandler{services.Keys}, handling...))
+	path, events := holdfastv1connect.NewEventServiceHandler(eventHandler{services.Events, options.WatchPatience}, handling...)
+	closed.Handle(path, writable(events))
+	closed.Handle(holdfastv1connect.NewWebhookServiceHandler(webhookHandler{services.Webhooks}, handling...))
+	closed.Handle(holdfastv1connect.NewHookServiceHandler(hookHandler{services.Hooks}, handling...))
 	closed.Handle(holdfastv1connect.NewCheckpointServiceHandler(checkpointHandler{services.Checkpoints}, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))

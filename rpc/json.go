@@ -57,6 +57,16 @@ func listName(value any) string {
 		return "keys"
 	case holdfast.CheckpointPage:
 		return "checkpoints"
+	case holdfast.WebhookPage:
+		return "webhooks"
+	case holdfast.DeadLetterPage:
+		return "deadLetters"
+	case holdfast.HookPage:
+		return "hooks"
+	case holdfast.HookActionPage:
+		return "actions"
+	case holdfast.DeliveryPage:
+		return "deliveries"
 	}
 	return ""
 }
@@ -101,6 +111,10 @@ func message(value any) (proto.Message, error) {
 		return checkpointToWire(value), nil
 	case holdfast.CheckpointPage:
 		return checkpointsToWire(value), nil
+	case holdfast.Event:
+		return happenedToWire(value), nil
+	case holdfast.DeliveryPage:
+		return deliveriesToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	case holdfast.Host:
@@ -110,5 +124,31 @@ func message(value any) (proto.Message, error) {
 	case holdfast.InstancePage:
 		return instancesToWire(value), nil
 	}
+	if m := hookMessage(value); m != nil {
+		return m, nil
+	}
 	return nil, fmt.Errorf("%T has no JSON form", value)
+}
+
+// hookMessage is message for webhooks, out and in; nil for anything else.
+func hookMessage(value any) proto.Message {
+	switch value := value.(type) {
+	case holdfast.CreatedWebhook:
+		return createdWebhookToWire(value)
+	case holdfast.WebhookPage:
+		return webhooksToWire(value)
+	case holdfast.DeadLetterPage:
+		return deadLettersToWire(value)
+	case holdfast.Replayed:
+		return replayedToWire(value)
+	case holdfast.CreatedHook:
+		return createdHookToWire(value)
+	case holdfast.HookPage:
+		return hooksToWire(value)
+	case holdfast.HookAction:
+		return actionToWire(value)
+	case holdfast.HookActionPage:
+		return actionsToWire(value)
+	}
+	return nil
 }

@@ -65,6 +65,7 @@ SIGTERM and SIGINT drain: new lifecycle calls get UNAVAILABLE, running attempts 
 	flags.StringVar(&config.LocalImages, "local-images", "", "directory of this host that environments tar:PATH and dir:PATH are below; without it there are none")
 	flags.StringVar(&config.GuestBinary, "guest-binary", "", "the guest agent's program (default holdfast-guest beside this one)")
 	flags.BoolVar(&config.InsecureNoAuth, "insecure-no-auth", false, "let calls without an API key in; on a loopback address only")
+	flags.BoolVar(&config.AllowPrivateWebhooks, "allow-private-webhooks", false, "let webhooks reach loopback, private and other addresses that are not public")
 	flags.Int64Var(&config.Capacity.CPUMillis, "capacity-cpu", 0, "thousandths of a processor to give to instances (default 8000 for each of the machine's)")
 	flags.Int64Var(&config.Capacity.MemoryBytes, "capacity-memory", 0, "bytes of memory to give to instances (default all)")
 	flags.Int64Var(&config.Capacity.Instances, "capacity-instances", 0, "instances to hold (default 1000)")

@@ -27,6 +27,8 @@ func transitional(kind string) []string {
 		return []string{string(holdfast.SandboxCreating), string(holdfast.SandboxDeleting)}
 	case "checkpoint":
 		return []string{string(holdfast.CheckpointCreating), string(holdfast.CheckpointDeleting)}
+	case "hook-action":
+		return []string{string(holdfast.HookActionPending)}
 	case "operation":
 		return []string{string(holdfast.OperationPending)}
 	case "instance":
@@ -87,8 +89,8 @@ func parties(t *testing.T) []party {
 	t.Helper()
 	return []party{
 		{orchestrator.Registry(), reconcile.Inventory{
-			States: owners(t, "sandbox", "checkpoint", "operation"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
-			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H11"},
+			States: owners(t, "sandbox", "checkpoint", "operation", "hook-action"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
+			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H9", "H10", "H11"},
 		}},
 		{fleet.Registry(), reconcile.Inventory{
 			States: owners(t, "instance", "host", "host-duty"), Tables: tables(t, fleet.Migrations()), Deliveries: deliveries("fleet"),

@@ -29,6 +29,7 @@ func machines() []machine {
 		{"instance", "InstanceState", table2text(holdfast.InstanceTransitions())},
 		{"checkpoint", "CheckpointState", table2text(holdfast.CheckpointTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
+		{"hook-action", "HookActionState", table2text(holdfast.HookActionTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},
 		{"host-duty", "HostDuty", table2text(holdfast.HostDutyTransitions())},
 		{"checkpoint-copy", "CopyState", table2text(holdfast.CopyTransitions())},

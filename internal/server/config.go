@@ -52,11 +52,13 @@ type Config struct {
 	LocalImages     string // directory that images tar:PATH and dir:PATH are below; "": there are none
 	GuestBinary     string // default: holdfast-guest beside this program
 	InsecureNoAuth  bool   // calls without a key are the project default's; loopback only
-	Capacity        holdfast.Capacity
-	ClaimTTL        time.Duration // default and most: 2 min
-	MaxTTL          time.Duration // of a sandbox's lifetime; default 24 h
-	Retention       time.Duration // of a suspended sandbox; default 7 days
-	SweepEvery      time.Duration // zero: each sweep's own period
+	// AllowPrivateWebhooks lets webhooks reach addresses that are not public.
+	AllowPrivateWebhooks bool
+	Capacity             holdfast.Capacity
+	ClaimTTL             time.Duration // default and most: 2 min
+	MaxTTL               time.Duration // of a sandbox's lifetime; default 24 h
+	Retention            time.Duration // of a suspended sandbox; default 7 days
+	SweepEvery           time.Duration // zero: each sweep's own period
 	// A host's silence: until it is suspected, until it is lost, until its instances
 	// are given up. Defaults: 15 s, 5 min, 30 min.
 	HostSuspectAfter, HostLostAfter, HostLossAfter time.Duration

@@ -157,7 +157,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
 		DB: db, Blobs: s.blobs, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Operators: s.dialOperator(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
-		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, Logger: s.config.Logger.With("party", "orchestrator"), Clock: s.config.Clock,
+		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, AllowPrivateWebhooks: s.config.AllowPrivateWebhooks, Logger: s.config.Logger.With("party", "orchestrator"), Clock: s.config.Clock,
 	})
 	if err != nil {
 		return err
@@ -176,13 +176,15 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	}
 	s.services = rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
 		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
-		Projects: s.orchestrator, Keys: s.orchestrator, Checkpoints: s.orchestrator}
+		Projects: s.orchestrator, Keys: s.orchestrator, Checkpoints: s.orchestrator,
+		Events: s.orchestrator, Webhooks: s.orchestrator, Hooks: s.orchestrator}
 	api := rpc.NewHandler(s.services, options)
 	mux.Handle("/", api)
 	mux.Handle("/mcp", s.serveMCP(api, options))
 	mux.Handle("/deliveries/instances", deliveries)
 	mux.Handle("/deliveries/fleet", deliveries)
 	mux.Handle("/telemetry", deliveries)
+	mux.Handle("/hooks/", s.orchestrator.HookHandler())
 	s.hops.serve("orchestrator"+memorySuffix, deliveries)
 	return nil
 }
