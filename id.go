@@ -2,6 +2,7 @@ package holdfast
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
 	"fmt"
@@ -81,6 +82,19 @@ func (g IDs) New(prefix string) string {
 	binary.BigEndian.PutUint64(stamp[:], uint64(now().UnixMicro()))
 	copy(raw[:7], stamp[1:])
 	return prefix + "-" + crockford.EncodeToString(raw[:])
+}
+
+// DeriveID returns the id that follows from another for a purpose, always the same,
+// with the other's instant: what drives one thing through another finds it again by it.
+func DeriveID(prefix, from, purpose string) string {
+	sum := sha256.Sum256([]byte(from + "\x00" + purpose))
+	_, rest, ok := strings.Cut(from, "-")
+	raw, err := crockford.DecodeString(rest)
+	if !ok || err != nil || len(raw) != 16 {
+		raw = make([]byte, 16)
+	}
+	copy(raw[7:], sum[:9])
+	return prefix + "-" + crockford.EncodeToString(raw)
 }
 
 // CheckID reports whether id has the shape of an id with that prefix, as an

@@ -52,7 +52,8 @@ type Session struct {
 	Source      CheckpointID // that it is a fork of; "": of none
 	State       SessionState
 	Operation   *Operation
-	Failure     *Failure
+	Failure     *Failure // why it is FAILED
+	HookFailure *Failure // what went wrong with the hook of the last operation that had one; nil when nothing did
 	Generation  int64
 	Incarnation int64 // of its sandbox
 	Sandbox     SandboxID

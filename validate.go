@@ -130,14 +130,20 @@ func (in SandboxLog) Validate() error {
 
 // Validate checks the resource's id and the page.
 func (in ListOperations) Validate() error {
-	resource := CheckID("resource", PrefixSandbox, in.Resource)
-	if CheckID("resource", PrefixCheckpoint, in.Resource) == nil {
-		resource = nil
-	}
 	return firstError(
-		resource,
+		checkResource(in.Resource),
 		checkPage(in.PageSize, in.PageToken),
 	)
+}
+
+// checkResource checks the id of a resource that has operations.
+func checkResource(id string) error {
+	for _, prefix := range []string{PrefixSession, PrefixBuild, PrefixCheckpoint} {
+		if CheckID("resource", prefix, id) == nil {
+			return nil
+		}
+	}
+	return CheckID("resource", PrefixSandbox, id)
 }
 
 // Validate checks the command, its arguments and its surroundings.

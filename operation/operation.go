@@ -103,7 +103,7 @@ type Claim struct {
 	Expires   time.Time
 }
 
-// Intent is what Record writes down. Every field but Input is required.
+// Intent is what Record writes down. The fields up to Deadline are required.
 type Intent struct {
 	ID         string
 	Resource   Resource
@@ -111,6 +111,10 @@ type Intent struct {
 	Generation int64     // at least 1
 	Deadline   time.Time // when it counts as overdue
 	Input      []byte    // JSON, or nil
+	// Issued and WaitsFor say what is so from the first on, where the caller begins it in the same transaction: another
+	// operation carries this one out, say (see Entrust).
+	Issued   bool
+	WaitsFor string
 }
 
 func (i Intent) validate() error {

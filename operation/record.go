@@ -46,7 +46,7 @@ func RecordTaken(ctx context.Context, tx Tx, now time.Time, in Intent, a Attempt
 func (i Intent) pending(now time.Time) Operation {
 	o := Operation{
 		ID: i.ID, Resource: i.Resource, Kind: i.Kind, Generation: i.Generation, State: StatePending,
-		EnteredAt: now, Deadline: fromMicros(micros(i.Deadline)), UpdatedAt: now,
+		EnteredAt: now, Deadline: fromMicros(micros(i.Deadline)), UpdatedAt: now, Issued: i.Issued, WaitsFor: i.WaitsFor,
 	}
 	if len(i.Input) > 0 {
 		o.Input = i.Input
@@ -64,10 +64,10 @@ func (o Operation) insert(ctx context.Context, tx Tx, in Intent) error {
 	for range rereads {
 		n, err := changed(tx.ExecContext(ctx, `INSERT INTO operation
 			(id, resource_kind, resource_id, kind, generation, state, claim, holder, claimed_at, claim_expires, attempts,
-			entered_at, deadline, due_at, updated_at, input)
-			VALUES ($1, $2, $3, $4, $5, 'PENDING', $6, $7, $8, $9, $10, $11, $12, $13, $11, $14) ON CONFLICT DO NOTHING`,
+			entered_at, deadline, due_at, updated_at, input, issued, waits_for)
+			VALUES ($1, $2, $3, $4, $5, 'PENDING', $6, $7, $8, $9, $10, $11, $12, $13, $11, $14, $15, $16) ON CONFLICT DO NOTHING`,
 			in.ID, in.Resource.Kind, in.Resource.ID, in.Kind, in.Generation, o.Claim, o.Holder, micros(o.ClaimedAt),
-			micros(o.ClaimExpires), o.Attempts, micros(o.EnteredAt), micros(o.Deadline), micros(o.DueAt), string(in.Input)))
+			micros(o.ClaimExpires), o.Attempts, micros(o.EnteredAt), micros(o.Deadline), micros(o.DueAt), string(in.Input), in.Issued, in.WaitsFor))
 		if err != nil {
 			return fmt.Errorf("record operation %s: %w", in.ID, err)
 		}

@@ -329,6 +329,9 @@ func (s *Service) release(ctx context.Context, b begun, j judgement) (wanted boo
 		if err != nil {
 			return err
 		}
+		if err := s.ownerReleased(ctx, tx, now, *r, j); err != nil {
+			return err
+		}
 		return r.touch(ctx, tx)
 	})
 	return wanted, err

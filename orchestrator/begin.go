@@ -175,6 +175,7 @@ type intent struct {
 	verb  holdfast.OperationKind
 	cause holdfast.Reason       // why it began where no caller asked for it
 	takes holdfast.CheckpointID // of a CHECKPOINT
+	force bool                  // of a session's: the running task is cancelled, not waited for
 }
 
 func (s *Service) intent(verb holdfast.OperationKind) intent {
@@ -213,8 +214,11 @@ func (s *Service) intend(ctx context.Context, tx store.Tx, now time.Time, b *beg
 
 // on is the intent as it is recorded of a sandbox.
 func (in intent) on(r row, now time.Time) operation.Intent {
-	out := operation.Intent{ID: in.id, Resource: r.resource(), Kind: string(in.verb), Generation: r.Generation,
-		Deadline: now.Add(deadlineOf(in.verb))}
+	return in.as(r.resource(), r.Generation, now)
+}
+
+func (in intent) as(of operation.Resource, generation int64, now time.Time) operation.Intent {
+	out := operation.Intent{ID: in.id, Resource: of, Kind: string(in.verb), Generation: generation, Deadline: now.Add(deadlineOf(in.verb))}
 	if in.cause != "" || in.takes != "" {
 		out.Input = origin{Cause: in.cause, Checkpoint: in.takes}.json()
 	}

@@ -3,6 +3,7 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -45,8 +46,32 @@ func (r *row) tellOwner(ctx context.Context, tx store.Tx, now time.Time) error {
 
 // ownerFollows is what the owner's own record makes of its sandbox as it is now.
 // The sandbox's row is locked, and the owner's is locked after it.
-func (s *Service) ownerFollows(_ context.Context, _ *unit, _ time.Time, r row) error {
+func (s *Service) ownerFollows(ctx context.Context, u *unit, now time.Time, r row) error {
+	if r.ofSession() {
+		return s.sessionFollows(ctx, u, now, r)
+	}
 	return fmt.Errorf("sandbox %s belongs to %s, which is of no kind that has sandboxes", r.ID, r.Owner)
+}
+
+// ofSession reports whether a sandbox belongs to a session.
+func (r row) ofSession() bool { return strings.HasPrefix(r.Owner, holdfast.PrefixSession+"-") }
+
+// ownerIssued tells the owner, in the transaction that claims its sandbox's operation,
+// that an attempt begins.
+func (s *Service) ownerIssued(ctx context.Context, tx store.Tx, now time.Time, r row) error {
+	if r.ofSession() {
+		return s.sessionIssued(ctx, tx, now, r)
+	}
+	return nil
+}
+
+// ownerReleased tells the owner what an attempt met that ended without an end, in the
+// transaction that releases its claim.
+func (s *Service) ownerReleased(ctx context.Context, tx store.Tx, now time.Time, r row, j judgement) error {
+	if u, ok := tx.(*unit); ok && r.ofSession() && j.err != nil && j.err.Reason == holdfast.ReasonNoCapacity {
+		return s.sessionNotIssued(ctx, u, now, r, j.waitsFor)
+	}
+	return nil
 }
 
 // livesAsOwner takes away the end of its own that a sandbox has otherwise: what it

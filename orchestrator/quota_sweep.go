@@ -12,15 +12,15 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// held is what the sandboxes of one shard hold, by the counter or by counting.
-type held struct {
+// tally is what the sandboxes of one shard hold, by the counter or by counting.
+type tally struct {
 	project holdfast.ProjectID
 	shard   int64
 	holdfast.Usage
 }
 
-func scanHeld(scan func(...any) error) (held, error) {
-	var h held
+func scanHeld(scan func(...any) error) (tally, error) {
+	var h tally
 	err := scan(&h.project, &h.shard, &h.Sandboxes, &h.CPUMillis, &h.MemoryBytes)
 	return h, err
 }
@@ -31,7 +31,7 @@ const countedRows = `SELECT project, quota_shard, COUNT(*), CAST(SUM(cpu_millis)
 
 // drifted are the projects whose counters are not what their sandboxes hold, in
 // order. It is pure.
-func drifted(counters, counted []held) []holdfast.ProjectID {
+func drifted(counters, counted []tally) []holdfast.ProjectID {
 	type key struct {
 		project holdfast.ProjectID
 		shard   int64
@@ -131,7 +131,7 @@ func (s *Service) countAnew(ctx context.Context, id holdfast.SandboxID) error {
 // recountProject sets counters right that are not, and says so: that they were
 // wrong is a bug.
 func (s *Service) recountProject(ctx context.Context, id holdfast.ProjectID) error {
-	var by []held
+	var by []tally
 	err := s.update(ctx, "recount quotas", func(tx store.Tx, _ time.Time) error {
 		var err error
 		by, err = s.recount(ctx, tx, id)
@@ -150,7 +150,7 @@ func (s *Service) recountProject(ctx context.Context, id holdfast.ProjectID) err
 // returns the shards that were wrong, as they are now. The count is a statement of
 // its own, after the lock: whatever a transaction that held a shard has done to
 // its sandboxes is committed by then, and nothing else counts (trap T53).
-func (s *Service) recount(ctx context.Context, tx store.Tx, id holdfast.ProjectID) ([]held, error) {
+func (s *Service) recount(ctx context.Context, tx store.Tx, id holdfast.ProjectID) ([]tally, error) {
 	shards, quotas, err := lockShards(ctx, tx, id)
 	if err != nil {
 		return nil, err
@@ -163,10 +163,10 @@ func (s *Service) recount(ctx context.Context, tx store.Tx, id holdfast.ProjectI
 	for _, h := range counted {
 		truth[h.shard] = h.Usage
 	}
-	var wrong []held
+	var wrong []tally
 	for i := range shards {
 		if now := truth[shards[i].number]; now != shards[i].held {
-			wrong = append(wrong, held{project: id, shard: shards[i].number, Usage: now})
+			wrong = append(wrong, tally{project: id, shard: shards[i].number, Usage: now})
 			shards[i].held, shards[i].recorded = now, false
 		}
 	}

@@ -13,7 +13,7 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "orchestrator",
-		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), operationEntry(), actionEntry()},
+		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), sessionEntry(), operationEntry(), actionEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},

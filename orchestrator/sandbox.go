@@ -181,6 +181,9 @@ func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
 			return err
 		}
 		b.row, b.op = r, &pending
+		if err := s.ownerIssued(ctx, tx, now, r); err != nil {
+			return err
+		}
 		return s.join(ctx, tx, now, &b)
 	})
 	if err != nil || b.claim == nil {

@@ -61,6 +61,10 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepCheckpointPurge, Every: rest, Page: s.oldCheckpoints},
 		{Name: SweepEvents, Every: rest, Page: s.oldEvents},
 		{Name: SweepActions, Every: pending, Page: s.dueActions, ItemTimeout: operation.MaxClaim + closing, Concurrency: 8, Pace: backlogPace},
+		{Name: SweepSessionOperations, Every: pending, Page: s.dueSessions, ItemTimeout: operation.MaxClaim + closing,
+			Concurrency: 16, Pace: backlogPace},
+		{Name: SweepSessionWaiting, Every: rest, Page: s.waitingSessions, ItemTimeout: operation.MaxClaim},
+		{Name: SweepSessionPurge, Every: rest, Page: s.oldSessions, Concurrency: 2},
 	}
 }
 

@@ -88,6 +88,7 @@ func (h *harness) populate(n int) {
 	h.exec(fmt.Sprintf(`INSERT INTO hook_action (id, hook, delivery, rule, event, project, plan, state, failure, resources, attempts, claim, due_at, since, created_at, updated_at)
 		SELECT 'ha-' || id, 'gh', id, 'r', 'e', 'default', '{}', 'DONE', '', '', 1, 1, 5, 5, 5, %d FROM sandbox`, far))
 	h.exec(`UPDATE hook_action SET state = 'PENDING' WHERE id LIKE '%02'`)
+	h.populateSessions(far)
 	for i := range 100 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+i))
 		h.fleet.seen[id] = holdfast.Observation{Instance: id, Incarnation: 1, Generation: 1, State: holdfast.InstanceRunning}
@@ -118,4 +119,19 @@ func (h *harness) populateCheckpoints(far int64) {
 			h.t.Fatal(err)
 		}
 	}
+}
+
+// populateSessions gives 5,000 of the sandboxes a session each, most of them READY.
+func (h *harness) populateSessions(far int64) {
+	h.t.Helper()
+	h.exec(`INSERT INTO session (id, project, name, creator, environment, build, source, state, generation, incarnation, sandbox, shape, labels, idle,
+		active_at, created_at, updated_at)
+		SELECT 'se-000000000000000000' || SUBSTR(id, 4), project, '', '', 'base', '', '', 'READY', 1, 1, id, '{}', '{}', 1, 1, 1, 1 FROM sandbox ORDER BY id LIMIT 5000`)
+	h.exec(`INSERT INTO session_label (session, key, value) SELECT id, 'k', id FROM session`)
+	some := func(k int) string { return fmt.Sprintf(`CAST(SUBSTR(sandbox, 4) AS INTEGER) %% 100 = %d`, k) }
+	h.exec(`UPDATE session SET state = 'DELETED', deleted_at = 5 WHERE ` + some(22))
+	h.exec(fmt.Sprintf(`UPDATE session SET state = 'DELETED', deleted_at = %d WHERE `, far) + some(23))
+	h.exec(`INSERT INTO operation (id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at)
+		SELECT 'op-' || id, 'session', id, 'SUSPEND', 1, 'PENDING', 1, 1, 1, 1 FROM session WHERE ` + some(24))
+	h.exec(`UPDATE session SET state = 'WAITING', build = 'bd-' || SUBSTR(id, 4), sandbox = '' WHERE ` + some(21))
 }

@@ -2,7 +2,7 @@ package orchestrator
 
 import (
 	"context"
-	"errors"
+	"strings"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -65,7 +65,7 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 	if err := checkToken(in.PageToken, holdfast.PrefixOperation); err != nil {
 		return holdfast.OperationPage{}, err
 	}
-	of, deleteWanted, err := s.journalOf(ctx, caller, in.Resource)
+	of, wanted, err := s.resourceOf(ctx, caller, in.Resource)
 	if err != nil {
 		return holdfast.OperationPage{}, err
 	}
@@ -86,22 +86,11 @@ func (s *Service) ListOperations(ctx context.Context, caller holdfast.Caller, in
 			page.NextPageToken = list[size-1].ID
 		}
 		for _, op := range list {
-			page.Operations = append(page.Operations, showOperation(op, now, deleteWanted))
+			page.Operations = append(page.Operations, showOperation(op, now, wanted))
 		}
 		return nil
 	})
 	return page, err
-}
-
-// journalOf is the resource of the caller's project that an id names, and whether its
-// delete is wanted.
-func (s *Service) journalOf(ctx context.Context, caller holdfast.Caller, id string) (of operation.Resource, deleteWanted bool, err error) {
-	if holdfast.CheckID("resource", holdfast.PrefixCheckpoint, id) == nil {
-		c, err := s.GetCheckpoint(ctx, caller, holdfast.CheckpointID(id))
-		return checkpoint{Checkpoint: c}.resource(), false, err
-	}
-	r, _, err := s.read(ctx, caller, holdfast.SandboxID(id))
-	return r.resource(), r.DeleteWanted, err
 }
 
 // GetOperation returns one operation of the caller's project.
@@ -119,25 +108,54 @@ func (s *Service) GetOperation(ctx context.Context, caller holdfast.Caller, id h
 		if err != nil {
 			return err
 		}
-		if op.Resource.Kind == kindCheckpoint {
-			c, found, err := oneCheckpoint(ctx, tx, holdfast.CheckpointID(op.Resource.ID), "")
-			if err != nil || !found || c.Project != caller.Project {
-				return errors.Join(err, unknown)
-			}
-			out = showOperation(op, now, false)
-			return nil
-		}
-		r, found, err := oneRow(ctx, tx, `WHERE id = $1`, op.Resource.ID)
+		project, wanted, err := ownerOf(ctx, tx, op.Resource)
 		if err != nil {
 			return err
 		}
-		if !found || r.Project != caller.Project {
+		if project != caller.Project {
 			return unknown
 		}
-		out = showOperation(op, now, r.DeleteWanted)
+		out = showOperation(op, now, wanted)
 		return nil
 	})
 	return out, err
+}
+
+// resourceOf is a resource of the caller's project that has a journal, and whether its
+// delete is wanted.
+func (s *Service) resourceOf(ctx context.Context, caller holdfast.Caller, id string) (of operation.Resource, deleteWanted bool, err error) {
+	of = operation.Resource{Kind: kindSandbox, ID: id}
+	unknown := notFound(holdfast.SandboxID(id))
+	switch prefix, _, _ := strings.Cut(id, "-"); prefix {
+	case holdfast.PrefixSession:
+		of.Kind, unknown = kindSession, noSession(holdfast.SessionID(id))
+	case holdfast.PrefixCheckpoint:
+		of.Kind, unknown = kindCheckpoint, noCheckpoint(holdfast.CheckpointID(id))
+	}
+	err = s.view(ctx, "whose journal", func(tx store.Tx, _ time.Time) error {
+		project, wanted, err := ownerOf(ctx, tx, of)
+		if err == nil && project != caller.Project {
+			err = unknown
+		}
+		deleteWanted = wanted
+		return err
+	})
+	return of, deleteWanted, err
+}
+
+// ownerOf is the project of what an operation is on, and whether its delete is wanted;
+// "" where it is not there.
+func ownerOf(ctx context.Context, tx store.Tx, of operation.Resource) (project holdfast.ProjectID, deleteWanted bool, err error) {
+	switch of.Kind {
+	case kindSession:
+		r, _, err := oneSession(ctx, tx, `WHERE id = $1`, of.ID)
+		return r.Project, r.DeleteWanted, err
+	case kindCheckpoint:
+		c, _, err := oneCheckpoint(ctx, tx, holdfast.CheckpointID(of.ID), "")
+		return c.Project, false, err
+	}
+	r, _, err := oneRow(ctx, tx, `WHERE id = $1`, of.ID)
+	return r.Project, r.DeleteWanted, err
 }
 
 // checkToken tells a page token from what no list ever returned, which would

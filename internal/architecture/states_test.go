@@ -27,6 +27,7 @@ func machines() []machine {
 	return []machine{
 		{"sandbox", "SandboxState", table2text(holdfast.SandboxTransitions())},
 		{"instance", "InstanceState", table2text(holdfast.InstanceTransitions())},
+		{"session", "SessionState", table2text(holdfast.SessionTransitions())},
 		{"checkpoint", "CheckpointState", table2text(holdfast.CheckpointTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"hook-action", "HookActionState", table2text(holdfast.HookActionTransitions())},
