@@ -62,6 +62,8 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.InstanceState]():  string(holdfast.InstanceUnknown),
 		reflect.TypeFor[holdfast.Role]():           string(holdfast.RoleAdmin),
 
+		reflect.TypeFor[holdfast.HookKind]():        string(holdfast.HookStandard),
+		reflect.TypeFor[holdfast.HookActionState](): string(holdfast.HookActionFailed),
 		reflect.TypeFor[holdfast.CheckpointState](): string(holdfast.CheckpointDeleting),
 	}
 	if word, ok := words[t]; ok {

@@ -52,6 +52,8 @@ type Fake struct {
 
 	checkpoints map[holdfast.CheckpointID]*holdfast.Checkpoint
 	taken       map[string]holdfast.CheckpointID // by request id
+
+	hooked hooked
 }
 
 // New makes a fake without a sandbox. Hooks are set before the first call.
@@ -76,7 +78,8 @@ func New() *Fake {
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f}
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f,
+		Events: f, Webhooks: f, Hooks: f}
 }
 
 // Serve serves the fake on loopback until the test ends, and returns its URL.
