@@ -34,11 +34,13 @@ func (s *Service) ensure(ctx context.Context, level holdfast.Level) (holdfast.Ob
 	if err != nil {
 		return holdfast.Observation{}, err
 	}
-	var r ruling
-	err = s.db.Update(ctx, func(tx store.Tx) (err error) {
-		r, err = s.record(ctx, tx, level, hash)
-		return err
-	})
+	r, recorded := s.recordAtOnce(ctx, level, hash)
+	if !recorded {
+		err = s.db.Update(ctx, func(tx store.Tx) (err error) {
+			r, err = s.record(ctx, tx, level, hash)
+			return err
+		})
+	}
 	if err != nil {
 		return holdfast.Observation{}, storage("record the level of "+string(level.Instance), err)
 	}
@@ -128,6 +130,7 @@ func (s *Service) recordFirst(ctx context.Context, tx store.Tx, level holdfast.L
 	if err != nil {
 		return ruling{}, false, fmt.Errorf("read the clock: %w", err)
 	}
+	s.saw(now)
 	r, refused := judge(nil, level, hash, clock{now: now, tooOld: s.limits.TooOldAfter})
 	if refused != nil || !r.write || !r.place {
 		return ruling{}, false, nil
@@ -226,6 +229,9 @@ func answers(err error) bool {
 func (s *Service) storeAnswer(ctx context.Context, told row, seen holdfast.Observation) (holdfast.Observation, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.CallTimeout)
 	defer cancel()
+	if known, done := s.answerAtOnce(ctx, told, seen); done {
+		return known.observation(), nil
+	}
 	var known row
 	var found bool
 	err := s.settle(ctx, func(tx store.Tx, now time.Time) (c change, err error) {

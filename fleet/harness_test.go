@@ -207,7 +207,24 @@ func TestOnPostgres(t *testing.T) { testenv.OnPostgres(t) }
 // counted is a database that counts its updates.
 type counted struct {
 	store.DB
-	updates atomic.Int64
+	store.Joiner // nil: it has none
+	updates      atomic.Int64
+}
+
+// joiner is the database as one, which counts what is done as an update.
+func (c *counted) joiner() store.Joiner {
+	if c.Joiner == nil {
+		return nil
+	}
+	return c
+}
+
+func (c *counted) Join(ctx context.Context, j *store.Joint, row ...any) (store.Told, error) {
+	told, err := c.Joiner.Join(ctx, j, row...)
+	if told.Did != 0 {
+		c.updates.Add(1)
+	}
+	return told, err
 }
 
 func (c *counted) Update(ctx context.Context, fn func(store.Tx) error) error {
@@ -254,8 +271,9 @@ func (w *world) open() {
 	db, err := w.dial()
 	check(w.t, err)
 	w.db = &counted{DB: db}
+	w.db.Joiner, _ = db.(store.Joiner)
 	w.fleet, err = New(Config{
-		DB: w.db, Cluster: cluster, Holder: w.ids.New("fl"),
+		DB: w.db, Joiner: w.db.joiner(), Cluster: cluster, Holder: w.ids.New("fl"),
 		Dial: func(url string) holdfast.HostService {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -23,10 +23,7 @@ type roster struct {
 // hosts returns the roster, read in the transaction if it is too old. The slice
 // is shared and not changed.
 func (r *roster) hosts(ctx context.Context, tx store.Tx, now time.Time) ([]hostRow, error) {
-	r.mu.Lock()
-	list, at := r.list, r.at
-	r.mu.Unlock()
-	if age := now.Sub(at); len(list) > 0 && age >= 0 && age < rosterAge {
+	if list := r.recent(now); len(list) > 0 {
 		return list, nil
 	}
 	list, err := queryHosts(ctx, tx, `ORDER BY id`)
@@ -37,4 +34,14 @@ func (r *roster) hosts(ctx context.Context, tx store.Tx, now time.Time) ([]hostR
 	r.list, r.at = list, now
 	r.mu.Unlock()
 	return list, nil
+}
+
+// recent is the roster unless it is too old; then it is empty.
+func (r *roster) recent(now time.Time) []hostRow {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if age := now.Sub(r.at); age < 0 || age >= rosterAge {
+		return nil
+	}
+	return r.list
 }

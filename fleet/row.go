@@ -115,6 +115,12 @@ const instanceColumns = `id, incarnation, generation, revision, desired, spec, s
 	failure, progress, ports, address, boot_id,
 	minted_at, placed_at, leveled_at, entered_at, observed_at, due_at, tombstone_at`
 
+// instanceTypes are the instanceColumns of a joint statement.
+const instanceTypes = `id text, incarnation bigint, generation bigint, revision bigint, desired text, spec text, spec_hash text, owner text,
+	host text, held bigint, cpu_millis bigint, memory_bytes bigint, state text, known text, observed_generation bigint, settled bigint,
+	failure text, progress text, ports text, address text, boot_id text,
+	minted_at bigint, placed_at bigint, leveled_at bigint, entered_at bigint, observed_at bigint, due_at bigint, tombstone_at bigint`
+
 // The host's part is scalar queries, not a join: a locked row may not be on the
 // nullable side of one.
 const selectInstance = `SELECT ` + instanceColumns + `,
@@ -262,16 +268,13 @@ var errOvertaken = errors.New("it has changed")
 // read, and reports whether that still stood. It leaves alone what an index is
 // kept on, as far as it can: most commits of a fleet are this one.
 func updateFacts(ctx context.Context, tx store.Tx, r *row) (bool, error) {
-	failure, err1 := encode(r.failure, r.failure == nil)
-	ports, err2 := encode(r.ports, len(r.ports) == 0)
-	if err := errors.Join(err1, err2); err != nil {
-		return false, fmt.Errorf("instance %s: %w", r.id, err)
+	facts, err := r.facts()
+	if err != nil {
+		return false, err
 	}
 	n, err := affected(tx.ExecContext(ctx, `UPDATE instance SET revision = revision + 1, held = $3, state = $4, known = $5,
 		observed_generation = $6, settled = $7, failure = $8, progress = $9, ports = $10, address = $11, boot_id = $12,
-		entered_at = $13, observed_at = $14, due_at = $15, tombstone_at = $16 WHERE id = $1 AND revision = $2`,
-		string(r.id), r.revision, bit(r.held), string(r.state), string(r.known), r.observed, bit(r.settled), failure, r.progress,
-		ports, r.address, r.bootID, store.Micros(r.enteredAt), store.Micros(r.observedAt), store.Micros(r.dueAt), store.Micros(r.tombstoneAt)))
+		entered_at = $13, observed_at = $14, due_at = $15, tombstone_at = $16 WHERE id = $1 AND revision = $2`, facts...))
 	if err != nil {
 		return false, fmt.Errorf("update instance %s: %w", r.id, err)
 	}
@@ -279,6 +282,21 @@ func updateFacts(ctx context.Context, tx store.Tx, r *row) (bool, error) {
 		r.revision++
 	}
 	return n == 1, nil
+}
+
+// factTypes are what facts returns, as columns of a joint statement.
+const factTypes = `id text, revision bigint, held bigint, state text, known text, observed_generation bigint, settled bigint, failure text,
+	progress text, ports text, address text, boot_id text, entered_at bigint, observed_at bigint, due_at bigint, tombstone_at bigint`
+
+// facts are what an observation can change, after what they are the facts of.
+func (r row) facts() ([]any, error) {
+	failure, err1 := encode(r.failure, r.failure == nil)
+	ports, err2 := encode(r.ports, len(r.ports) == 0)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("instance %s: %w", r.id, err)
+	}
+	return []any{string(r.id), r.revision, bit(r.held), string(r.state), string(r.known), r.observed, bit(r.settled), failure, r.progress,
+		ports, r.address, r.bootID, store.Micros(r.enteredAt), store.Micros(r.observedAt), store.Micros(r.dueAt), store.Micros(r.tombstoneAt)}, nil
 }
 
 func affected(res sql.Result, err error) (int64, error) {

@@ -18,8 +18,9 @@ import (
 
 // Config is what a fleet is made of. DB, Dial, SendUp and Holder are required.
 type Config struct {
-	DB      store.DB // with Migrations applied; shared with other replicas, with no other party
-	Cluster string   // id of the cluster that an empty database joins; "": the first order's. Orders and hosts of another are refused
+	DB      store.DB     // with Migrations applied; shared with other replicas, with no other party
+	Joiner  store.Joiner // of the same database; nil: every transaction is one of its own
+	Cluster string       // id of the cluster that an empty database joins; "": the first order's. Orders and hosts of another are refused
 	// Dial reaches the agent of the host at a URL. It is called for every call, and makes none itself.
 	Dial func(hostURL string) holdfast.HostService
 	// SendUp delivers one outbox row to the orchestrator (H8) with one attempt; see Upward.
@@ -79,6 +80,9 @@ const Orchestrator = "orchestrator"
 // holdfast.OperatorService.
 type Service struct {
 	db      store.DB
+	joiner  store.Joiner
+	joint   joint
+	skew    atomic.Pointer[time.Duration]   // of the database's clock before this process's; nil: not known yet
 	cluster string                          // as configured
 	lineage atomic.Pointer[lineage.Lineage] // nil: not read yet
 	holder  string
@@ -108,7 +112,7 @@ func New(c Config) (*Service, error) {
 		c.Logger = slog.Default()
 	}
 	s := &Service{
-		db: c.DB, cluster: c.Cluster, holder: c.Holder, limits: c.Limits.withDefaults(), log: c.Logger,
+		db: c.DB, joiner: c.Joiner, joint: newJoint(), cluster: c.Cluster, holder: c.Holder, limits: c.Limits.withDefaults(), log: c.Logger,
 		unwanted: map[holdfast.HostID]sightings{},
 	}
 	hung := &hung{long: s.limits.CallTimeout / 2}

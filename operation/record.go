@@ -27,6 +27,18 @@ func Record(ctx context.Context, tx Tx, now time.Time, in Intent) (Operation, er
 // RecordTaken is Record and Take in one statement, for an intent that the caller carries out at once: the operation
 // comes into being with its first claim. a.Operation is not looked at.
 func RecordTaken(ctx context.Context, tx Tx, now time.Time, in Intent, a Attempt) (Operation, Claim, error) {
+	o, c, err := taken(now, in, a)
+	if err == nil {
+		err = o.insert(ctx, tx, in)
+	}
+	if err != nil {
+		return Operation{}, Claim{}, err
+	}
+	return o, c, nil
+}
+
+// taken is the operation that an intent becomes with its first claim.
+func taken(now time.Time, in Intent, a Attempt) (Operation, Claim, error) {
 	ttl, err := a.ttl()
 	if err != nil {
 		return Operation{}, Claim{}, fmt.Errorf("record operation %s: %w", in.ID, err)
@@ -36,9 +48,6 @@ func RecordTaken(ctx context.Context, tx Tx, now time.Time, in Intent, a Attempt
 	o.Claim, o.Holder, o.Attempts = 1, a.Holder, 1
 	o.ClaimedAt, o.ClaimExpires = now, fromMicros(micros(now.Add(ttl)))
 	o.DueAt = o.ClaimExpires
-	if err := o.insert(ctx, tx, in); err != nil {
-		return Operation{}, Claim{}, err
-	}
 	return o, o.claim(), nil
 }
 

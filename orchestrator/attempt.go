@@ -196,6 +196,9 @@ func (s *Service) finishUnchanged(ctx context.Context, b begun, seen holdfast.Ob
 	}
 	ctx, cancel := operation.Closing(ctx, closing)
 	defer cancel()
+	if r, done := s.finishAtOnce(ctx, b, seen); done {
+		return r, true, nil
+	}
 	var r row
 	var stood bool
 	err := s.update(ctx, "finish", func(tx store.Tx, now time.Time) (err error) {

@@ -32,6 +32,9 @@ func deadlineOf(verb holdfast.OperationKind) time.Duration {
 // operation in one transaction, or the resource that the key already has
 // (contract: A1, A3).
 func (s *Service) beginCreate(ctx context.Context, caller holdfast.Caller, in holdfast.CreateSandbox, f fingerprint, fresh row) (begun, error) {
+	if b, done := s.createAtOnce(ctx, in, f, fresh); done {
+		return b, nil
+	}
 	b, err := s.tryCreate(ctx, caller, in, f, fresh, row.take)
 	if errors.Is(err, errShardFull) {
 		return s.tryCreate(ctx, caller, in, f, fresh, row.takeFromAll)
@@ -203,13 +206,17 @@ func (s *Service) record(ctx context.Context, tx store.Tx, now time.Time, b *beg
 
 // intend records the operation at the row's generation and claims it.
 func (s *Service) intend(ctx context.Context, tx store.Tx, now time.Time, b *begun, in intent) error {
-	op, claim, err := operation.RecordTaken(ctx, tx, now, in.on(b.row, now), operation.Attempt{
-		Holder: operation.NewHolder(s.config.Process), TTL: s.config.ClaimTTL})
+	op, claim, err := operation.RecordTaken(ctx, tx, now, in.on(b.row, now), s.newAttempt())
 	if err != nil {
 		return err
 	}
 	b.op, b.claim = &op, &claim
 	return nil
+}
+
+// newAttempt is one on an operation that is yet to be named.
+func (s *Service) newAttempt() operation.Attempt {
+	return operation.Attempt{Holder: operation.NewHolder(s.config.Process), TTL: s.config.ClaimTTL}
 }
 
 // on is the intent as it is recorded of a sandbox.

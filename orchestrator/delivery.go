@@ -64,6 +64,17 @@ func (s *Service) guestSource(r *http.Request) (delivery.Source, error) {
 // (contract: B3, B4). The effect returns what it did, for operators; usual is what
 // that mostly is.
 func (s *Service) deliver(ctx context.Context, d delivery.Received, usual string, effect func(tx store.Tx, now time.Time) (string, error)) error {
+	if s.heard.Has(d.Source, d.ID) {
+		return nil
+	}
+	err := s.count(ctx, d, usual, effect)
+	if err == nil {
+		s.heard.Add(d.Source, d.ID)
+	}
+	return err
+}
+
+func (s *Service) count(ctx context.Context, d delivery.Received, usual string, effect func(tx store.Tx, now time.Time) (string, error)) error {
 	return s.update(ctx, "delivery", func(tx store.Tx, now time.Time) error {
 		fresh, err := inbox.Record(ctx, tx, inbox.Delivery{Source: d.Source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body, Outcome: usual})
 		if err != nil || !fresh {
@@ -100,15 +111,18 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 	if d.Source != delivery.InstanceSource(string(report.Instance), report.Incarnation) {
 		return fmt.Errorf("%w: the report is about another boot than the one that signed it", delivery.ErrMalformed)
 	}
-	var touched holdfast.SandboxID
-	err := s.deliver(ctx, d, didNote, func(tx store.Tx, began time.Time) (string, error) {
-		touched = ""
-		if kind == holdfast.DeliveryReady && tx.ForUpdate() == "" {
-			noted, err := noteReady(ctx, tx, began, holdfast.InstanceRef{Instance: report.Instance, Incarnation: report.Incarnation})
-			if err != nil || noted { // nothing that anybody waits for
-				return didNote, err
-			}
+	if s.heard.Has(d.Source, d.ID) {
+		return nil
+	}
+	if kind == holdfast.DeliveryReady {
+		noted, err := s.noteReady(ctx, d, holdfast.InstanceRef{Instance: report.Instance, Incarnation: report.Incarnation})
+		if err != nil || noted { // nothing that anybody waits for
+			return err
 		}
+	}
+	var touched holdfast.SandboxID
+	err := s.deliver(ctx, d, didNote, func(tx store.Tx, _ time.Time) (string, error) {
+		touched = ""
 		r, found, now, err := lockByInstance(ctx, tx, report.Instance)
 		if err != nil {
 			return "", err
@@ -126,6 +140,26 @@ func (s *Service) guestReported(ctx context.Context, d delivery.Received) error 
 		s.done.ring(string(touched))
 	}
 	return err
+}
+
+// noteReady records that the guest of a boot said it is ready, where a live attempt is
+// at the create and hears it by itself: then that is all there is to do, and nothing
+// is locked. An attempt that ends meanwhile without having heard it leaves the create
+// to the next one, which asks. False where it is not so.
+func (s *Service) noteReady(ctx context.Context, d delivery.Received, boot holdfast.InstanceRef) (noted bool, err error) {
+	if s.config.Joiner != nil {
+		noted = s.readyAtOnce(ctx, d, boot)
+	} else {
+		err = s.update(ctx, "delivery", func(tx store.Tx, now time.Time) (err error) {
+			noted, err = inbox.RecordIf(ctx, tx, inbox.Delivery{Source: d.Source, ID: d.ID, Kind: d.Kind, ReceivedAt: now, Body: d.Body, Outcome: didNote},
+				hears("$7", "$8", "$9"), string(boot.Instance), boot.Incarnation, store.Micros(now))
+			return err
+		})
+	}
+	if noted {
+		s.heard.Add(d.Source, d.ID)
+	}
+	return noted, err
 }
 
 // applyReport records the guest's word beside the state. Without a live claim it
@@ -146,7 +180,10 @@ func (s *Service) applyReport(ctx context.Context, tx store.Tx, now time.Time, r
 	if err != nil {
 		return "", err
 	}
-	if !has || pending.Claimed(now) || pending.Kind != string(holdfast.OperationCreate) && pending.Kind != string(holdfast.OperationReplace) {
+	if has && pending.Claimed(now) {
+		return didNote, nil
+	}
+	if !has || pending.Kind != string(holdfast.OperationCreate) && pending.Kind != string(holdfast.OperationReplace) {
 		return didNote, r.save(ctx, tx, now)
 	}
 	if _, err := operation.End(ctx, tx, now, pending.ID, operation.Outcome{State: operation.StateDone}); err != nil {

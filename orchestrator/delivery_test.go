@@ -271,9 +271,6 @@ func TestAReadyDuringALiveAttemptIsNotedBesideTheState(t *testing.T) {
 	if sb := h.get(id); sb.State != holdfast.SandboxCreating || sb.Operation == nil || sb.Operation.Claim == nil {
 		t.Fatalf("the delivery settled what an attempt is at: %+v", sb)
 	}
-	if n := h.count(`SELECT COUNT(*) FROM sandbox WHERE guest_said = 'instance.ready'`); n != 1 {
-		t.Fatal("the fact was not recorded")
-	}
 	close(proceed)
 	wg.Wait()
 	if sb := h.get(id); sb.State != holdfast.SandboxReady {

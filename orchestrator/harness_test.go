@@ -251,6 +251,7 @@ func newHarnessOn(t *testing.T, db store.DB, f *fleet, change ...func(*Config)) 
 		},
 		HeldWait: 50 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(testLog{t}, nil)), SweepEvery: time.Microsecond,
 	}
+	config.Joiner, _ = db.(store.Joiner)
 	for _, c := range change {
 		c(&config)
 	}

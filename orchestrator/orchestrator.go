@@ -31,8 +31,9 @@ const kindSandbox = "sandbox"
 
 // Config is what an orchestrator needs. Fields without a default are required.
 type Config struct {
-	DB    store.DB
-	Fleet holdfast.FleetService
+	DB     store.DB
+	Joiner store.Joiner // of the same database; nil: every transaction is one of its own
+	Fleet  holdfast.FleetService
 	// Operators is the fleet as its operators see it: which hosts do not answer. nil:
 	// that is not shown.
 	Operators holdfast.OperatorService
@@ -119,11 +120,13 @@ type Service struct {
 	reach   reach
 	done    *bell
 	changes *gong // rung after every transaction
+	joint   joint
 	lineage atomic.Pointer[lineage.Lineage]
 	missing missing       // instances that the fleet did not know
 	skew    atomic.Int64  // of the database's clock before this process's, in nanoseconds
 	room    chan struct{} // bounds what expiry carries out at once
 	keys    *keyCache
+	heard   *inbox.Recent // deliveries that this process knows to be recorded
 
 	listeners listeners
 	outbox    *sending
@@ -163,6 +166,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		reach:  reach{clock: config.Clock, log: config.Logger},
 		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
 		webhooks: newWebhookClient(config.AllowPrivateWebhooks), acting: make(chan struct{}, actingRoom),
+		joint: newJoint(), heard: inbox.NewRecent(),
 	}
 	if config.Operators != nil {
 		s.reach.ask = config.Operators.FindInstances

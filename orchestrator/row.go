@@ -123,23 +123,37 @@ func rows(ctx context.Context, tx store.Tx, where string, args ...any) (list []r
 	return list, nil
 }
 
+// freshColumns are those of a new sandbox, but the instants, which are all the same
+// one; freshTypes are they for a joint statement.
+const (
+	freshColumns = `id, project, name, creator, environment, state, generation, incarnation, instance, spec, labels, ttl, on_expiry,
+	restart, quota_shard, cpu_millis, memory_bytes, owner, source`
+	freshTypes = `id text, project text, name text, creator text, environment text, state text, generation bigint, incarnation bigint,
+	instance text, spec text, labels text, ttl bigint, on_expiry text, restart text, quota_shard bigint, cpu_millis bigint, memory_bytes bigint,
+	owner text, source text`
+)
+
+// values are a new sandbox's freshColumns.
+func (r row) values() ([]any, error) {
+	spec, err1 := json.Marshal(r.Spec)
+	labels, err2 := json.Marshal(r.Labels)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("insert sandbox: %w", err)
+	}
+	return []any{string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
+		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry),
+		string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes, r.Owner, string(r.Source)}, nil
+}
+
 // insert writes a new sandbox and its labels, and tells those who subscribed.
 func (r row) insert(ctx context.Context, tx store.Tx) error {
-	spec, err := json.Marshal(r.Spec)
+	fresh, err := r.values()
 	if err != nil {
-		return fmt.Errorf("insert sandbox: %w", err)
+		return err
 	}
-	labels, err := json.Marshal(r.Labels)
-	if err != nil {
-		return fmt.Errorf("insert sandbox: %w", err)
-	}
-	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (id, project, name, creator, environment, state, generation, incarnation,
-		instance, spec, labels, ttl, on_expiry, minted_at, created_at, updated_at, restart,
-		quota_shard, cpu_millis, memory_bytes, owner, source)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $15, $16, $17, $18, $19, $20, $21)`,
-		string(r.ID), string(r.Project), r.Name, r.Creator, r.Environment, string(r.State), r.Generation, r.Incarnation,
-		string(r.Instance), string(spec), string(labels), r.TTL.Microseconds(), string(r.OnExpiry), store.Micros(r.MintedAt),
-		store.Micros(r.CreatedAt), string(r.Restart), r.Shard, r.Resources.CPUMillis, r.Resources.MemoryBytes, r.Owner, string(r.Source))
+	_, err = tx.ExecContext(ctx, `INSERT INTO sandbox (`+freshColumns+`, minted_at, created_at, updated_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $21)`,
+		append(fresh, store.Micros(r.MintedAt), store.Micros(r.CreatedAt))...)
 	if err != nil {
 		return fmt.Errorf("insert sandbox: %w", err)
 	}
@@ -252,21 +266,6 @@ const (
 	asRead  = ` WHERE id = $1 AND updated_at = $8 AND state = $9 AND generation = $10 AND incarnation = $11 AND delete_wanted = FALSE
 		AND ttl = $13 AND expires_at = $14 AND quota_shard = $15`
 )
-
-// noteReady records beside the state that the guest of a boot said it is ready,
-// where that is all it changes: a live attempt is at the create and hears it by
-// itself. False where it is not so. It must be alone with the database: nothing is
-// locked.
-func noteReady(ctx context.Context, tx store.Tx, now time.Time, ref holdfast.InstanceRef) (bool, error) {
-	n, err := affected(tx.ExecContext(ctx, `UPDATE sandbox SET guest_said = $1 WHERE instance = $2 AND incarnation = $3 AND state = 'CREATING'
-		AND EXISTS (SELECT 1 FROM operation o WHERE o.resource_kind = $4 AND o.resource_id = sandbox.id AND o.state = 'PENDING'
-			AND o.claim_expires > $5)`,
-		string(holdfast.DeliveryReady), string(ref.Instance), ref.Incarnation, kindSandbox, store.Micros(now)))
-	if err != nil {
-		return false, fmt.Errorf("note that %s is ready: %w", ref.Instance, err)
-	}
-	return n == 1, nil
-}
 
 // affected is how many rows a statement changed.
 func affected(res sql.Result, err error) (int64, error) {

@@ -2,10 +2,8 @@ package inbox
 
 import (
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"embed"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,10 +45,9 @@ func Record(ctx context.Context, tx Tx, d Delivery) (fresh bool, err error) {
 	if d.Source == "" || d.ID == "" {
 		return false, errors.New("inbox: record: a delivery has a source and an id")
 	}
-	sum := sha256.Sum256(d.Body)
 	res, err := tx.ExecContext(ctx, `INSERT INTO delivery (source, id, kind, received_at, body_sha256, outcome)
 		VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (source, id) DO NOTHING`,
-		d.Source, d.ID, d.Kind, d.ReceivedAt.UnixMicro(), hex.EncodeToString(sum[:]), d.Outcome)
+		d.Source, d.ID, d.Kind, d.ReceivedAt.UnixMicro(), d.hash(), d.Outcome)
 	if err != nil {
 		return false, fmt.Errorf("inbox: record %s of %s: %w", d.ID, d.Source, err)
 	}

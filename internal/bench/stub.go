@@ -57,8 +57,9 @@ func clusterKey() []byte { return []byte("a key for measurements alone") }
 // newOrchestrator is one over a database and a fleet, whose loops do not run.
 func newOrchestrator(ctx context.Context, db store.DB, fleet holdfast.FleetService) (*orchestrator.Service, error) {
 	server.SpareProcessor() // as holdfast serve does
+	joiner, _ := db.(store.Joiner)
 	return orchestrator.New(ctx, orchestrator.Config{
-		DB: db, Fleet: fleet, Cluster: "bench", ClusterKey: clusterKey(), FleetSecret: clusterKey(), Logger: silent(),
+		DB: db, Joiner: joiner, Fleet: fleet, Cluster: "bench", ClusterKey: clusterKey(), FleetSecret: clusterKey(), Logger: silent(),
 		Image:      func(name string) (string, error) { return name, nil },
 		SweepEvery: time.Microsecond, // what is idle is due at once
 	})

@@ -12,6 +12,7 @@ import (
 // database is a party's, with what its metrics count.
 type database struct {
 	store.DB
+	joiner store.Joiner // nil: it does nothing for several callers at once
 	counts func() (updates, commits int64)
 }
 
@@ -20,14 +21,14 @@ func (c Config) shared() bool { return c.Database != "" }
 
 // openDatabase opens a party's own database: a file in the data directory, or a
 // schema of the server that the replicas share. The parties share no tables.
-func (s *Server) openDatabase(ctx context.Context, party Role, migrations []store.Migrations) (store.DB, error) {
+func (s *Server) openDatabase(ctx context.Context, party Role, migrations []store.Migrations) (database, error) {
 	open := s.openFile
 	if s.config.shared() {
 		open = s.openSchema
 	}
 	db, err := open(ctx, party, migrations)
 	if err != nil {
-		return nil, err
+		return database{}, err
 	}
 	s.onClose(string(party)+"'s database", db.Close)
 	s.databases[string(party)] = db
@@ -50,7 +51,7 @@ func (s *Server) openSchema(ctx context.Context, party Role, migrations []store.
 	if err != nil {
 		return database{}, err
 	}
-	return database{DB: db, counts: func() (int64, int64) {
+	return database{DB: db, joiner: db, counts: func() (int64, int64) {
 		stats := db.Stats()
 		return stats.Updates, stats.Commits
 	}}, nil

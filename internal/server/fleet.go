@@ -23,7 +23,7 @@ func (s *Server) startFleet(ctx, loopCtx context.Context, mux *http.ServeMux) er
 	toHosts := s.key.Token(hop.Fleet, hop.HostAgent)
 	up := s.at(Orchestrator, orchestratorURL, s.config.OrchestratorURL) + "/deliveries/fleet"
 	s.fleet, err = fleet.New(fleet.Config{
-		DB: db, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),
+		DB: db, Joiner: db.joiner, Cluster: s.cluster, Holder: operation.NewHolder(processName()), Logger: s.config.Logger.With("party", "fleet"),
 		Dial: func(url string) holdfast.HostService {
 			return rpchost.Dial(hop.Client{HTTP: s.hops.client, URL: trimURL(url), Token: toHosts})
 		},

@@ -155,7 +155,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 		return err
 	}
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
-		DB: db, Blobs: s.blobs, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
+		DB: db, Joiner: db.joiner, Blobs: s.blobs, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
 		Fleet: s.dialFleet(), Operators: s.dialOperator(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
 		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, AllowPrivateWebhooks: s.config.AllowPrivateWebhooks, Logger: s.config.Logger.With("party", "orchestrator"), Clock: s.config.Clock,
 	})

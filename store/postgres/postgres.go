@@ -46,6 +46,7 @@ type DB struct {
 	conn     *pgx.ConnConfig
 	pool     *sql.DB
 	refusals *sql.DB
+	joints   joints
 	stats    counters
 
 	mu      sync.Mutex
@@ -68,13 +69,8 @@ func Open(ctx context.Context, cfg Config, migrations ...store.Migrations) (*DB,
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	db := &DB{cfg: cfg, conn: conn, refusals: sql.OpenDB(refuser{})}
-	db.pool = stdlib.OpenDB(*conn, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
-		return false // a connection that went stale is found by BEGIN, which is tried again on another one
-	}))
-	db.pool.SetMaxOpenConns(cfg.MaxConns)
-	db.pool.SetMaxIdleConns(cfg.MaxConns)
-	db.pool.SetConnMaxIdleTime(10 * time.Minute)
-	db.pool.SetConnMaxLifetime(time.Hour) // a server that moved is found again in the end
+	db.pool = pool(conn, cfg.MaxConns)
+	db.openJoints()
 	if err = db.check(ctx); err == nil {
 		err = db.migrate(ctx, migrations)
 	}
@@ -82,6 +78,18 @@ func Open(ctx context.Context, cfg Config, migrations ...store.Migrations) (*DB,
 		return nil, fmt.Errorf("open database %s: %w", db.name(), errors.Join(explain(err, conn), db.close()))
 	}
 	return db, nil
+}
+
+// pool is one of at most so many connections.
+func pool(conn *pgx.ConnConfig, most int) *sql.DB {
+	p := stdlib.OpenDB(*conn, stdlib.OptionShouldPing(func(context.Context, stdlib.ShouldPingParams) bool {
+		return false // a connection that went stale is found by BEGIN, which is tried again on another one
+	}))
+	p.SetMaxOpenConns(most)
+	p.SetMaxIdleConns(most)
+	p.SetConnMaxIdleTime(10 * time.Minute)
+	p.SetConnMaxLifetime(time.Hour) // a server that moved is found again in the end
+	return p
 }
 
 // name is the database for people, without the password.
@@ -106,7 +114,9 @@ func (db *DB) Close() error {
 	return nil
 }
 
-func (db *DB) close() error { return errors.Join(db.pool.Close(), db.refusals.Close()) }
+func (db *DB) close() error {
+	return errors.Join(db.pool.Close(), db.joints.pool.Close(), db.refusals.Close())
+}
 
 // enter admits a transaction unless the database is closed; the caller owes a running.Done.
 func (db *DB) enter() error {

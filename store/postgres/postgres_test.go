@@ -40,3 +40,7 @@ func TestDurability(t *testing.T) {
 		return func() (store.DB, error) { return postgres.Open(t.Context(), cfg, storetest.Migrations()) }
 	})
 }
+
+func TestJointConformance(t *testing.T) {
+	storetest.RunJoint(t, func(t *testing.T) storetest.JointDB { return open(t, config(t)) })
+}
