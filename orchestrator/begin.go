@@ -122,6 +122,43 @@ func (s *Service) beginMutation(ctx context.Context, caller holdfast.Caller, in 
 	return b, err
 }
 
+// goOn begins nothing: it takes up the operation that a call has begun and whose claim
+// it gave up meanwhile, unless that has ended.
+func (s *Service) goOn(of begun) func(context.Context) (begun, error) {
+	return func(ctx context.Context) (begun, error) {
+		var b begun
+		var ended *operation.FencedError
+		err := s.update(ctx, "go on", func(tx store.Tx, _ time.Time) error {
+			b, ended = begun{}, nil
+			r, found, now, err := lockRow(ctx, tx, of.row.ID)
+			if err != nil {
+				return err
+			}
+			if !found {
+				return notFound(of.row.ID)
+			}
+			op, err := operation.Get(ctx, tx, of.op.ID)
+			if err != nil {
+				return err
+			}
+			b.row = r
+			switch {
+			case op.State.Ended():
+				ended = &operation.FencedError{Claim: *of.claim, Operation: op}
+				return nil
+			case op.Claimed(now):
+				return &heldError{op: op, now: now}
+			}
+			b.op = &op
+			return s.join(ctx, tx, now, &b)
+		})
+		if err == nil && ended != nil {
+			err = s.fenced(ctx, of, ended)
+		}
+		return b, err
+	}
+}
+
 func otherGeneration(r row, want int64) error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonGeneration,
 		"%s is at generation %d, not %d: look at what changed, then decide anew", r.ID, r.Generation, want).On(string(r.ID))

@@ -99,6 +99,8 @@ func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin
 		b, err := begin(ctx)
 		var held *heldError
 		switch {
+		case errors.Is(err, errDoneElsewhere):
+			return s.doneElsewhere(ctx, b.row)
 		case errors.As(err, &held):
 			if rung := s.done.on(held.op.Resource.ID); s.done.await(ctx, rung, patience.C) {
 				continue
@@ -118,16 +120,12 @@ func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin
 		r, err := s.attempt(ctx, b)
 		switch {
 		case errors.Is(err, errDoneElsewhere):
-			// Done once is done: to begin again could undo what came after it.
-			r, op, err := s.read(ctx, holdfast.Caller{Project: b.row.Project}, b.row.ID)
-			if err != nil {
-				return holdfast.Sandbox{}, err
-			}
-			return s.show(r, op), nil
+			return s.doneElsewhere(ctx, b.row)
 		case holdfast.ReasonOf(err) == holdfast.ReasonPreparing && ctx.Err() == nil:
 			// The image takes its time and holds no claim; the caller waits as long
 			// as it likes (architecture.md, "Images").
 			if s.prepared(ctx, b.row.Instance) {
+				begin = s.goOn(b) // with this one: it may be done by then, and something have come after it
 				continue
 			}
 		}
@@ -136,6 +134,16 @@ func (s *Service) pursue(ctx context.Context, verb holdfast.OperationKind, begin
 		}
 		return s.show(r, nil), nil
 	}
+}
+
+// doneElsewhere answers a call whose operation another has finished. Done once is
+// done: to begin again could undo what came after it.
+func (s *Service) doneElsewhere(ctx context.Context, r row) (holdfast.Sandbox, error) {
+	r, op, err := s.read(ctx, holdfast.Caller{Project: r.Project}, r.ID)
+	if err != nil {
+		return holdfast.Sandbox{}, err
+	}
+	return s.show(r, op), nil
 }
 
 // prepareLook is how often a caller looks whether an image is ready.
