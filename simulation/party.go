@@ -229,8 +229,9 @@ func (p *Party) Taken(kind step.Kind) int {
 	return p.kinds[kind]
 }
 
-// passes waits while the party is paused.
-func (p *Party) passes() {
+// passes holds a step while the party is paused. What stood still goes on one after
+// the other, each at an instant of its own.
+func (p *Party) passes(s *step.Step, when string) {
 	for {
 		p.mu.Lock()
 		paused := p.paused
@@ -239,6 +240,8 @@ func (p *Party) passes() {
 			return
 		}
 		<-paused
+		wait(context.Background(), between(hash(p.world.config.Seed, "goes on", when, p.Name, string(s.Kind), s.Name, s.Key, s.Actor, strconv.Itoa(s.N)),
+			time.Microsecond, 500*time.Microsecond))
 	}
 }
 
@@ -353,7 +356,7 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	p.alike(s)
 	if s.Kind != step.Record {
 		p.world.take(ctx, s, "before")
-		p.passes()
+		p.passes(s, "before")
 	}
 	if l.isDead() {
 		return errDead
@@ -384,7 +387,7 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 		p.world.take(ctx, s, "after")
 	}
 	if s.Kind != step.Record {
-		p.passes()
+		p.passes(s, "after")
 	}
 	if h := p.world.host(p.Name); h != nil && s.Kind == step.Record {
 		p.world.records.written(h, s)

@@ -250,6 +250,7 @@ func (r *runner) arm(ctx context.Context, t Trouble) {
 				h.Crash() // at this very step; what is on the machine may take a moment to end
 				go func() {
 					defer close(lost)
+					w.apart(t, "loses")
 					_ = h.Lose(ctx)
 				}()
 			}, func() {
@@ -262,9 +263,12 @@ func (r *runner) arm(ctx context.Context, t Trouble) {
 	case GuestDies:
 		if h != nil {
 			during(func() {
-				if h.KillGuest() {
-					w.count(string(GuestDies))
-				}
+				r.troubled.Go(func() {
+					w.apart(t, "dies")
+					if h.KillGuest() {
+						w.count(string(GuestDies))
+					}
+				})
 			}, func() {})
 		}
 	case BootFails:
@@ -276,6 +280,13 @@ func (r *runner) arm(ctx context.Context, t Trouble) {
 	case Mute:
 		during(func() { r.rules.muted(t.Party, 1) }, func() { r.rules.muted(t.Party, -1) })
 	}
+}
+
+// apart waits until an instant of a trouble's own. What a step sets off must not
+// happen in the step's instant: the step goes on in it, and which of both is seen
+// first would be chance.
+func (w *World) apart(t Trouble, what string) {
+	wait(w.ctx, between(hash(w.config.Seed, "apart", what, t.Party, string(t.Of), strconv.Itoa(t.N)), time.Microsecond, 200*time.Microsecond))
 }
 
 func (x *rules) muted(host string, by int) {
