@@ -101,8 +101,8 @@ func SandboxTransitions() map[SandboxState][]SandboxState {
 // whatever the host reports follows it.
 func InstanceTransitions() map[InstanceState][]InstanceState {
 	return map[InstanceState][]InstanceState{
-		InstancePlaced:    {InstancePreparing, InstanceBooting, InstanceRunning, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
-		InstancePreparing: {InstanceBooting, InstanceRunning, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
+		InstancePlaced:    {InstancePreparing, InstanceBooting, InstanceRunning, InstanceSuspended, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
+		InstancePreparing: {InstanceBooting, InstanceRunning, InstanceSuspended, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
 		InstanceBooting:   {InstanceRunning, InstanceSuspended, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
 		InstanceRunning:   {InstanceSuspended, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
 		InstanceSuspended: {InstanceRunning, InstanceBooting, InstanceStopping, InstanceExited, InstanceUnknown, InstanceAbsent},
@@ -126,7 +126,7 @@ func OperationTransitions() map[OperationState][]OperationState {
 // HostHealthTransitions lists, for each health of a host, what may follow.
 func HostHealthTransitions() map[HostHealth][]HostHealth {
 	return map[HostHealth][]HostHealth{
-		HostReady:   {HostSuspect},
+		HostReady:   {HostSuspect, HostLost},
 		HostSuspect: {HostReady, HostLost},
 		HostLost:    {HostReady},
 	}

@@ -74,8 +74,7 @@ func ofOrchestrators() []never {
 func ofFleets() []never {
 	same := "NEW.incarnation = OLD.incarnation AND "
 	return []never{
-		// A fleet may miss what came between, but nothing comes after the end.
-		never{"instance", "UPDATE", same + "(OLD.state = 'ABSENT' OR OLD.state = 'EXITED' AND NEW.state <> 'ABSENT') AND NEW.state <> OLD.state",
+		never{"instance", "UPDATE", same + unlisted("state", holdfast.InstanceTransitions()),
 			"'/' || OLD.incarnation || ' went from ' || OLD.state || ' to ' || NEW.state"}.shown(),
 		never{"instance", "UPDATE", "NEW.incarnation < OLD.incarnation", "' went back to incarnation ' || NEW.incarnation"}.shown(),
 		never{"instance", "UPDATE", same + "NEW.generation < OLD.generation", "' went back to generation ' || NEW.generation"}.shown(),
@@ -83,8 +82,7 @@ func ofFleets() []never {
 		never{"instance", "UPDATE", same + "OLD.host <> '' AND NEW.host <> OLD.host AND (OLD.state <> 'PLACED' OR NEW.placed_at <> OLD.placed_at)", "'/' || OLD.incarnation || ' moved from ' || OLD.host || ' to ' || NEW.host"}.shown(),
 		never{"host", "UPDATE", "NEW.used_instances > NEW.instances AND NEW.used_instances > OLD.used_instances", "' has more instances than room'"}.shown(),
 		never{"host", "UPDATE", "NEW.used_instances < 0 OR NEW.used_cpu_millis < 0 OR NEW.used_memory_bytes < 0", "' counts less than nothing'"}.shown(),
-		// A host is retired by its operators' word, whatever it says of itself.
-		never{"host", "UPDATE", "NEW.duty <> 'RETIRED' AND " + unlisted("health", holdfast.HostHealthTransitions()), "' went from ' || OLD.health || ' to ' || NEW.health"}.shown(),
+		never{"host", "UPDATE", unlisted("health", holdfast.HostHealthTransitions()), "' went from ' || OLD.health || ' to ' || NEW.health"}.shown(),
 		never{"host", "UPDATE", unlisted("duty", holdfast.HostDutyTransitions()), "' went from ' || OLD.duty || ' to ' || NEW.duty"}.shown(),
 		never{"outbox", "UPDATE", "OLD.state = 'SENT' AND NEW.state <> 'SENT'", "' was sent and is ' || NEW.state"}.shown(),
 	}
