@@ -33,12 +33,16 @@ type Farm[J, R any] struct {
 	Done func(J, R)
 }
 
+// IsWorker reports whether this process is a worker of a test's farm, which has to
+// call Run and nothing else.
+func IsWorker(t testing.TB) bool { return os.Getenv(envWorker) == t.Name() }
+
 // Run gives the jobs to the workers and returns when all are done. False: this
 // process is a worker, which has done what it was given; the test has to return.
 // It is called by a test, not by a subtest, once.
 func (f Farm[J, R]) Run(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv(envWorker) == t.Name() {
+	if IsWorker(t) {
 		if err := f.serve(t, os.Stdin, os.NewFile(3, "results")); err != nil {
 			t.Fatalf("worker: %v", err)
 		}

@@ -1,14 +1,13 @@
 package crashpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,9 +64,8 @@ func (j job) hash() uint64 {
 	return h.Sum64()
 }
 
-func (b Base) run(t *testing.T, worker int, j job) (result *Result) {
+func (b Base) run(t *testing.T, j job) (result *Result) {
 	t.Helper()
-	b.Directory = filepath.Join(b.Directory, fmt.Sprint(worker))
 	if slices.ContainsFunc(j.crashes, func(p Point) bool { return p.Machine }) && j.scenario.Power != nil {
 		j.scenario.Want = j.scenario.Power
 	}
@@ -80,15 +78,12 @@ func (b Base) run(t *testing.T, worker int, j job) (result *Result) {
 	return result
 }
 
-// workers is how many runs go on at once.
-const workers = 4
-
 // campaign makes runs and counts.
 type campaign struct {
-	base  Base
-	until time.Time // zero: no end
-
-	mu     sync.Mutex
+	base   Base
+	until  time.Time         // zero: no end
+	every  uint64            // of the jobs after singles, one in so many is made
+	queue  []job             // singles first; each adds the pairs that begin with it
 	counts map[string]*count // by scenario
 	bad    int64
 	missed int64
@@ -96,37 +91,44 @@ type campaign struct {
 
 type count struct{ points, pointRuns, pairs, pairRuns int64 }
 
-// all makes the runs of jobs, and gives each result to done.
-func (c *campaign) all(t *testing.T, name string, jobs []job, done func(job, *Result)) {
-	queue := make(chan job)
-	go func() {
-		defer close(queue)
-		for _, j := range jobs {
-			queue <- j
-		}
-	}()
-	t.Run(name, func(t *testing.T) {
-		for worker := range workers {
-			t.Run(fmt.Sprint(worker), func(t *testing.T) {
-				t.Parallel()
-				for j := range queue {
-					if c.over() {
-						continue
-					}
-					r := c.base.run(t, worker, j)
-					c.judge(t, j, r)
-					done(j, r)
-				}
-			})
-		}
-	})
+// outcome is what a worker tells of a run.
+type outcome struct {
+	Happened   int
+	Violations []string
+	Follow     []Point // where the second crash of a pair can be
 }
 
-func (c *campaign) over() bool { return !c.until.IsZero() && time.Now().After(c.until) }
+// next takes the next run to make.
+func (c *campaign) next() (string, bool) {
+	if len(c.queue) == 0 || !c.until.IsZero() && time.Now().After(c.until) {
+		return "", false
+	}
+	j := c.queue[0]
+	c.queue = c.queue[1:]
+	return j.String(), true
+}
 
-func (c *campaign) judge(t *testing.T, j job, r *Result) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// work makes a run.
+func (c *campaign) work(t *testing.T, text string) outcome {
+	j, err := parseJob(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := c.base.run(t, j)
+	out := outcome{Happened: r.Happened, Violations: r.Violations}
+	if len(j.crashes) == 1 {
+		out.Follow = points(r.Steps)
+	}
+	return out
+}
+
+// done judges a run, and adds what follows from it.
+func (c *campaign) done(t *testing.T, text string, r outcome) {
+	j, err := parseJob(text)
+	if err != nil {
+		t.Error(err)
+		return
+	}
 	n := c.counts[j.scenario.Name]
 	switch len(j.crashes) {
 	case 1:
@@ -134,6 +136,16 @@ func (c *campaign) judge(t *testing.T, j job, r *Result) {
 	case 2:
 		n.pairRuns++
 	}
+	for _, second := range r.Follow {
+		n.pairs++
+		if pair := (job{j.scenario, []Point{j.crashes[0], second}, j.repeats}); pair.hash()%c.every == 0 {
+			c.queue = append(c.queue, pair)
+		}
+	}
+	c.judge(t, j, r)
+}
+
+func (c *campaign) judge(t *testing.T, j job, r outcome) {
 	if r.Happened < len(j.crashes) {
 		c.missed++
 		t.Logf("%s: %d crashes happened", j, r.Happened)
@@ -153,32 +165,24 @@ func (c *campaign) judge(t *testing.T, j job, r *Result) {
 // A15, B2, B3, B4, C1, C2, C4, C6
 func TestProveCrashPoints(t *testing.T) {
 	budget, whole := prove.Budget(t)
-	c := &campaign{base: newBase(t), counts: map[string]*count{}}
+	c := &campaign{base: newBase(t), counts: map[string]*count{}, every: uint64(prove.Slice(60, 5000))}
 	if whole {
-		c.until = time.Now().Add(budget * 9 / 10)
+		c.until, c.every = time.Now().Add(budget*9/10), 1
 	}
-	singles, references := c.singles(t)
-	every := int64(len(singles))
-	if !whole {
-		singles = slice(singles, prove.Slice(len(singles), 30))
-	}
-	var mu sync.Mutex
-	var pairs []job
-	c.all(t, "points", singles, func(j job, r *Result) {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, second := range points(r.Steps) {
-			c.counts[j.scenario.Name].pairs++
-			pairs = append(pairs, job{j.scenario, []Point{j.crashes[0], second}, j.repeats})
+	var references int
+	var every int64
+	if !prove.IsWorker(t) {
+		c.queue, references = c.singles(t)
+		every = int64(len(c.queue))
+		if !whole {
+			c.queue = slice(c.queue, prove.Slice(len(c.queue), 30))
 		}
-	})
-	total := int64(len(pairs))
-	limit := prove.Slice(500, 6)
-	if whole {
-		limit = len(pairs)
 	}
-	c.all(t, "pairs", slice(pairs, limit), func(job, *Result) {})
-	c.report(t, references, every, total)
+	done := func(text string, r outcome) { c.done(t, text, r) }
+	if !(prove.Farm[string, outcome]{Next: c.next, Work: c.work, Done: done}).Run(t) {
+		return
+	}
+	c.report(t, references, every)
 }
 
 // singles makes every scenario's run without a crash, which has to keep its promise
@@ -188,8 +192,8 @@ func (c *campaign) singles(t *testing.T) (jobs []job, references int) {
 	for _, s := range Scenarios() {
 		c.counts[s.Name] = &count{}
 		reference := job{scenario: s, repeats: true}
-		r := c.base.run(t, 0, reference)
-		c.judge(t, reference, r)
+		r := c.base.run(t, reference)
+		c.judge(t, reference, outcome{Violations: r.Violations})
 		places := points(r.Steps)
 		if s.Machine {
 			places = append(places, powerPoints(places)...)
@@ -206,21 +210,16 @@ func (c *campaign) singles(t *testing.T) (jobs []job, references int) {
 // slice is n of the jobs, chosen by hash.
 func slice(jobs []job, n int) []job {
 	jobs = slices.Clone(jobs)
-	slices.SortFunc(jobs, func(a, b job) int {
-		if a.hash() < b.hash() {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(jobs, func(a, b job) int { return cmp.Compare(a.hash(), b.hash()) })
 	return jobs[:min(n, len(jobs))]
 }
 
-func (c *campaign) report(t *testing.T, references int, every, total int64) {
-	var points, pairs int64
+func (c *campaign) report(t *testing.T, references int, every int64) {
+	var points, pairs, total int64
 	for _, s := range Scenarios() {
 		n := c.counts[s.Name]
 		t.Logf("%-55s %4d points, %5d runs with one crash, %6d of %6d pairs", s.Name, n.points, n.pointRuns, n.pairRuns, n.pairs)
-		points, pairs = points+n.pointRuns, pairs+n.pairRuns
+		points, pairs, total = points+n.pointRuns, pairs+n.pairRuns, total+n.pairs
 	}
 	if c.missed > 0 {
 		t.Errorf("%d runs did not come to where the party was to die: runs are not the same twice", c.missed)
@@ -234,12 +233,26 @@ func (c *campaign) report(t *testing.T, references int, every, total int64) {
 // TestCrashReplay makes the run again that HOLDFAST_CRASH tells, as a failure prints
 // it, and prints its trace; without it, a run in which nobody dies.
 func TestCrashReplay(t *testing.T) {
-	parts := strings.Split(os.Getenv("HOLDFAST_CRASH"), "; ")
-	if len(parts) == 1 && parts[0] == "" {
-		parts = []string{Scenarios()[0].Name, "client repeats", ""}
+	text := os.Getenv("HOLDFAST_CRASH")
+	if text == "" {
+		text = job{scenario: Scenarios()[0], repeats: true}.String()
 	}
+	j, err := parseJob(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newBase(t).run(t, j)
+	t.Logf("%s\n%s", j, strings.Join(r.Trace.Lines(false), "\n"))
+	if len(r.Violations) > 0 || r.Happened < len(j.crashes) {
+		t.Errorf("%d of %d crashes happened: %s", r.Happened, len(j.crashes), strings.Join(r.Violations, "\n\t"))
+	}
+}
+
+// parseJob reads what String writes.
+func parseJob(text string) (job, error) {
+	parts := strings.Split(text, "; ")
 	if len(parts) != 3 {
-		t.Fatal("HOLDFAST_CRASH is what a failure prints, of three parts with semicolons between them")
+		return job{}, fmt.Errorf("%q is not what a failure prints, of three parts with semicolons between them", text)
 	}
 	j := job{repeats: parts[1] == "client repeats"}
 	for _, s := range Scenarios() {
@@ -247,19 +260,18 @@ func TestCrashReplay(t *testing.T) {
 			j.scenario = s
 		}
 	}
+	if j.scenario.Name == "" {
+		return job{}, fmt.Errorf("there is no %q to crash in", parts[0])
+	}
 	for place := range strings.SplitSeq(parts[2], ",") {
 		if place == "" {
 			continue
 		}
 		p, err := Parse(place)
 		if err != nil {
-			t.Fatal(err)
+			return job{}, err
 		}
 		j.crashes = append(j.crashes, p)
 	}
-	r := newBase(t).run(t, 0, j)
-	t.Logf("%s\n%s", j, strings.Join(r.Trace.Lines(false), "\n"))
-	if len(r.Violations) > 0 || r.Happened < len(j.crashes) {
-		t.Errorf("%d of %d crashes happened: %s", r.Happened, len(j.crashes), strings.Join(r.Violations, "\n\t"))
-	}
+	return j, nil
 }
