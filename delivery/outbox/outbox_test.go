@@ -196,3 +196,75 @@ func TestOrderIsKeptPerKeyAndDestination(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A row that says its place goes there, whenever it is enqueued; one that has ended is
+// sent again from the place it has.
+func TestRequeueSendsAgainInThePlaceThatARowHas(t *testing.T) {
+	b, s := newBox(t), &sends{}
+	row := func(id string, position int64) outbox.Row {
+		return outbox.Row{ID: id, Destination: "d", Kind: "k", Key: "r", Position: position, Body: []byte("{}")}
+	}
+	d := b.dispatcher(s.send, nil)
+	b.must(func(tx outbox.Tx) error {
+		return errors.Join(outbox.Enqueue(t.Context(), tx, row("third", 30), noon), outbox.Enqueue(t.Context(), tx, row("second", 20), noon))
+	})
+	s.drain(b, d, 2)
+	b.must(func(tx outbox.Tx) error {
+		if err := outbox.Enqueue(t.Context(), tx, row("fourth", 40), noon); err != nil {
+			return err
+		}
+		for _, r := range []outbox.Row{row("third", 30), row("second", 20), row("first", 10), row("fourth", 40)} {
+			queued, err := outbox.Requeue(t.Context(), tx, r, noon.Add(time.Hour))
+			if err != nil || queued == (r.ID == "fourth") { // which is pending as it is
+				return fmt.Errorf("%s: queued %t, %w", r.ID, queued, err)
+			}
+		}
+		return nil
+	})
+	b.advance(time.Hour)
+	s.drain(b, d, 6)
+	if got := s.String(); got != "[second third first second third fourth]" {
+		t.Errorf("sent %s", got)
+	}
+	if r := b.get("d", "second"); r.Attempts != 1 || !r.Since.Equal(noon.Add(time.Hour)) || r.Claim != 3 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestADestinationThatIsGoneIsForgotten(t *testing.T) {
+	b := newBox(t)
+	b.enqueue("a", "", "1", "2", "3")
+	b.enqueue("b", "", "1")
+	b.must(func(tx outbox.Tx) error {
+		list, err := outbox.Destinations(t.Context(), tx, "", 10)
+		if err != nil || fmt.Sprint(list) != "[a b]" {
+			t.Errorf("destinations %v, %v", list, err)
+		}
+		if list, err = outbox.Destinations(t.Context(), tx, "a", 1); err != nil || fmt.Sprint(list) != "[b]" {
+			t.Errorf("destinations behind a: %v, %v", list, err)
+		}
+		for _, want := range []int{2, 1, 0} {
+			if n, err := outbox.Forget(t.Context(), tx, "a", 2); err != nil || n != want {
+				t.Errorf("forgot %d, %v, want %d", n, err, want)
+			}
+		}
+		rows, err := outbox.List(t.Context(), tx, outbox.Filter{})
+		if err != nil || len(rows) != 1 || rows[0].Destination != "b" {
+			t.Errorf("left %+v, %v", rows, err)
+		}
+		return nil
+	})
+}
+
+func TestOneDestinationIsListedAlone(t *testing.T) {
+	b := newBox(t)
+	b.enqueue("a", "", "1", "2", "3")
+	b.enqueue("b", "", "1")
+	b.must(func(tx outbox.Tx) error {
+		rows, err := outbox.List(t.Context(), tx, outbox.Filter{Destination: "a", State: outbox.Pending, After: outbox.Ref{ID: "1"}})
+		if err != nil || len(rows) != 2 || rows[0].ID != "2" || rows[1].Destination != "a" {
+			t.Errorf("%+v, %v", rows, err)
+		}
+		return nil
+	})
+}

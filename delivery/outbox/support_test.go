@@ -162,3 +162,18 @@ func (s *sends) String() string {
 	defer s.mu.Unlock()
 	return fmt.Sprint(s.seen)
 }
+
+// drain runs the dispatcher until so many were sent in all.
+func (s *sends) drain(b *box, d *outbox.Dispatcher, want int) {
+	b.t.Helper()
+	for range want {
+		if _, err := d.RunOnce(context.Background()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seen) != want {
+		b.t.Fatalf("sent %q, want %d", s.seen, want)
+	}
+}
