@@ -41,6 +41,9 @@ const (
 	ActivityLease       = 2 * time.Minute // of one exec, transfer or connection, renewed by its traffic
 )
 
+// Workspace is the directory that a session's repository is fetched into.
+const Workspace = "/workspace"
+
 // Session is durable work on a sandbox, which it owns (contract: E3).
 type Session struct {
 	ID          SessionID

@@ -44,27 +44,28 @@ const (
 // Task is one command of a session (contract: E3). Its id is the request id of its
 // process, so that it runs at most once, and only on the incarnation recorded here.
 type Task struct {
-	ID          TaskID
-	Session     SessionID
-	Project     ProjectID
-	Creator     string
-	System      bool // the session's own preparation, first in its queue
-	State       TaskState
-	Failure     *Failure // why it FAILED, or was CANCELLED or TIMED_OUT
-	Command     string
-	Args        []string
-	Cwd         string
-	Env         map[string]string
-	Limit       time.Duration
-	Incarnation int64     // that it runs on; recorded before it starts
-	Process     ProcessID // "" until it started
-	ExitCode    int       // of an ended process
-	Contrary    *TaskReport
-	CancelAsked bool
-	CreatedAt   time.Time
-	UpdatedAt   time.Time
-	StartedAt   time.Time
-	FinishedAt  time.Time
+	ID           TaskID
+	Session      SessionID
+	Project      ProjectID
+	Creator      string
+	System       bool // the session's own preparation, first in its queue
+	State        TaskState
+	Failure      *Failure // why it FAILED, or was CANCELLED or TIMED_OUT
+	Command      string
+	Args         []string
+	Cwd          string
+	Env          map[string]string
+	Limit        time.Duration
+	Incarnation  int64     // that it runs on; recorded before it starts
+	Process      ProcessID // "" until it started
+	ProcessEnded bool      // and so ExitCode is known
+	ExitCode     int       // 128 + signal where a signal ended it
+	Contrary     *TaskReport
+	CancelAsked  bool
+	CreatedAt    time.Time
+	UpdatedAt    time.Time
+	StartedAt    time.Time
+	FinishedAt   time.Time
 }
 
 // TaskReport is an end that was heard after another had been recorded: it changes
@@ -120,4 +121,41 @@ type TaskService interface {
 	// StreamTaskOutput yields chunks in order per stream and returns the task as it
 	// was when the last was read. It works from any replica, during and after.
 	StreamTaskOutput(ctx context.Context, caller Caller, in TaskOutput, yield func(OutputChunk) error) (Task, error)
+}
+
+// Validate checks the command, its surroundings and the limit.
+func (in SubmitTask) Validate() error {
+	if in.Cwd != "" {
+		if err := CheckPath("cwd", in.Cwd); err != nil {
+			return err
+		}
+	}
+	if in.Limit != 0 && (in.Limit < MinTaskLimit || in.Limit > MaxTaskLimit) {
+		return bad("limit", "is %s; it must be between %s and %s", in.Limit, MinTaskLimit, MaxTaskLimit)
+	}
+	return firstError(
+		CheckRequestID("request_id", in.RequestID),
+		CheckID("session", PrefixSession, string(in.Session)),
+		checkCommand(in.Command, in.Args),
+		checkEnv(in.Env),
+	)
+}
+
+// Validate checks the session, the states and the page.
+func (in ListTasks) Validate() error {
+	for _, state := range in.States {
+		if _, known := TaskTransitions()[state]; !known {
+			return bad("states", "has %q, which is no state of a task", shown(string(state)))
+		}
+	}
+	return firstError(CheckID("session", PrefixSession, string(in.Session)), checkPage(in.PageSize, in.PageToken))
+}
+
+// Validate checks the form of the id and the offsets.
+func (in TaskOutput) Validate() error {
+	return firstError(
+		CheckID("id", PrefixTask, string(in.ID)),
+		checkNotNegative("stdout_offset", in.StdoutOffset),
+		checkNotNegative("stderr_offset", in.StderrOffset),
+	)
 }

@@ -121,6 +121,14 @@ func guestCall[T any](s *Service, ctx context.Context, at guestAddress, call fun
 	if at.incarnation != 0 && r.Incarnation != at.incarnation {
 		return none, otherIncarnation(r, at.incarnation)
 	}
+	if r.Owner != "" && !at.quiet && r.State == holdfast.SandboxReady {
+		if at.access == accessLive {
+			if err := s.active(ctx, r.Owner); err != nil {
+				return none, err
+			}
+		}
+		g = s.livelyGuest(ctx, r.Owner, g)
+	}
 	out, err := call(g)
 	if holdfast.ReasonOf(err) == holdfast.ReasonUnreachable {
 		s.hosts.drop(r.ref())
@@ -156,6 +164,8 @@ type guestAddress struct {
 	access  access
 	// incarnation is the boot that the call is meant for; 0: the current one.
 	incarnation int64
+	// quiet is no activity: the orchestrator itself asks.
+	quiet bool
 }
 
 type nothing struct{}

@@ -132,6 +132,7 @@ type Service struct {
 	outbox    *sending
 	webhooks  *http.Client  // to their receivers
 	acting    chan struct{} // bounds what hooks' actions carry out at once
+	activity  *activities
 
 	background sync.WaitGroup
 	ctx        context.Context // of what goes on without a caller; ended by Close
@@ -164,7 +165,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		config: config,
 		hosts:  newHostCache(),
 		reach:  reach{clock: config.Clock, log: config.Logger},
-		done:   newBell(), keys: newKeyCache(), changes: new(gong), room: make(chan struct{}, expiryRoom),
+		done:   newBell(), keys: newKeyCache(), activity: newActivities(), changes: new(gong), room: make(chan struct{}, expiryRoom),
 		webhooks: newWebhookClient(config.AllowPrivateWebhooks), acting: make(chan struct{}, actingRoom),
 		joint: newJoint(), heard: inbox.NewRecent(),
 	}

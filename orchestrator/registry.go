@@ -13,11 +13,11 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "orchestrator",
-		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), sessionEntry(), operationEntry(), actionEntry()},
+		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), sessionEntry(), taskEntry(), operationEntry(), actionEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
-			{Kind: string(holdfast.DeliveryTaskComplete), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliveryTaskComplete), From: "guest agent", Sweep: SweepTasks},
 			{Kind: string(holdfast.DeliverySetupReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliverySetupFailed), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryExited), From: "fleet", Sweep: SweepInstances},
@@ -28,6 +28,7 @@ func Registry() reconcile.Registry {
 		Tables: []reconcile.Table{
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
 			{Name: "process_request", Sweep: SweepBoots, Why: "the boot on which a process's request id was first used; of a boot that is over it goes after 7 days"},
+			{Name: "session_label", Sweep: SweepSessionPurge, Why: "a session's labels go with its tombstone, when that was kept for 7 days"},
 			{Name: "delivery", Sweep: SweepInbox},
 			{Name: "layer_use", Sweep: SweepBlobs, Why: "what is made of which blobs; rows go with their sandbox or checkpoint, in the transaction that ends it"},
 			{Name: "lineage", Why: "one row: whose database this is; it changes by an operator's recovery alone"},

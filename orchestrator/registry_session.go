@@ -1,8 +1,6 @@
 package orchestrator
 
 import (
-	"time"
-
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/reconcile"
 )
@@ -10,10 +8,11 @@ import (
 func sessionEntry() reconcile.Resource {
 	const follows = "its sandbox's end is its own, in the same transaction"
 	return reconcile.Resource{
-		Kind: "session", Tables: []string{"session", "session_label"}, Reporter: "guest agent",
+		Kind: "session", Tables: []string{"session"}, Reporter: "guest agent",
 		// A session hears of its sandbox in the transaction that changes that.
 		FirstContact: reconcile.Notice{Sweep: SweepOperations, By: holdfast.InstanceBootAfter + holdfast.OperationUnclaimedAfter},
-		Lifetime:     reconcile.Notice{Sweep: SweepSessionPurge, By: time.Minute},
+		// What nothing is done with is suspended: its time of activity is over.
+		Lifetime: reconcile.Notice{Sweep: SweepIdle, By: idleSweepEvery},
 		States: []reconcile.State{
 			{Name: string(holdfast.SessionWaiting), Transitional: true, Deadline: holdfast.SessionWaitingAfter, Authority: "its build",
 				Sweep: SweepSessionWaiting, Resolution: "CREATING, or FAILED with the build's reason, when the build is no longer BUILDING"},

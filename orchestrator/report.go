@@ -46,7 +46,10 @@ type processEnd struct {
 
 // processEnded says what it did, for operators. Whose process it is, its request id
 // tells.
-func (s *Service) processEnded(context.Context, *unit, time.Time, processEnd) (string, error) {
+func (s *Service) processEnded(ctx context.Context, u *unit, _ time.Time, e processEnd) (string, error) {
+	if e.kind == holdfast.DeliveryTaskComplete {
+		return s.taskReported(ctx, u, e)
+	}
 	return "ignored: nothing waits for it", nil
 }
 

@@ -58,9 +58,12 @@ func (s *Service) oldSessions(ctx context.Context, after string, limit int) (ite
 	return items, next, err
 }
 
-// purgeSession removes a tombstone with its journal and labels, in small transactions;
+// purgeSession removes a tombstone with its tasks, journal and labels, in small transactions;
 // the request key stays (contract: A3).
 func (s *Service) purgeSession(ctx context.Context, id holdfast.SessionID) error {
+	if err := s.purgeTasks(ctx, id); err != nil {
+		return err
+	}
 	for more := true; more; {
 		err := s.update(ctx, "purge session", func(tx store.Tx, now time.Time) error {
 			more = false

@@ -64,6 +64,8 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 		{Name: SweepSessionOperations, Every: pending, Page: s.dueSessions, ItemTimeout: operation.MaxClaim + closing,
 			Concurrency: 16, Pace: backlogPace},
 		{Name: SweepSessionWaiting, Every: rest, Page: s.waitingSessions, ItemTimeout: operation.MaxClaim},
+		{Name: SweepTasks, Every: min(rest, taskSweepEvery), Page: s.dueTasks, ItemTimeout: time.Minute, Concurrency: 16, Pace: backlogPace},
+		{Name: SweepIdle, Every: min(rest, idleSweepEvery), Page: s.idleSessions, Concurrency: 4},
 		{Name: SweepSessionPurge, Every: rest, Page: s.oldSessions, Concurrency: 2},
 	}
 }

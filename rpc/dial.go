@@ -25,6 +25,7 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Audit:      auditDialer{holdfastv1connect.NewAuditServiceClient(httpClient, baseURL, options...)},
 		Fleet:      fleetDialer{holdfastv1connect.NewFleetServiceClient(httpClient, baseURL, options...)},
 		Projects:   projectDialer{holdfastv1connect.NewProjectServiceClient(httpClient, baseURL, options...)},
+		Tasks:      taskDialer{holdfastv1connect.NewTaskServiceClient(httpClient, baseURL, options...)},
 		Keys:       keyDialer{holdfastv1connect.NewKeyServiceClient(httpClient, baseURL, options...)},
 		Events:     eventDialer{holdfastv1connect.NewEventServiceClient(httpClient, baseURL, options...)},
 		Webhooks:   webhookDialer{holdfastv1connect.NewWebhookServiceClient(httpClient, baseURL, options...)},

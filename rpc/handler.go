@@ -42,6 +42,7 @@ type Services struct {
 	Hooks      holdfast.HookService
 
 	Checkpoints holdfast.CheckpointService
+	Tasks       holdfast.TaskService
 }
 
 // Options say how a handler lets callers in and what it tells of itself.
@@ -92,6 +93,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
 		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName,
 		holdfastv1connect.EventServiceName, holdfastv1connect.WebhookServiceName, holdfastv1connect.HookServiceName,
+		holdfastv1connect.TaskServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -104,6 +106,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	bulk := slices.Concat(handling, []connect.HandlerOption{connect.WithCompressMinBytes(math.MaxInt)})
 	closed.Handle(holdfastv1connect.NewProcessServiceHandler(processHandler{services.Processes}, bulk...))
 	closed.Handle(holdfastv1connect.NewFileServiceHandler(fileHandler{services.Files}, bulk...))
+	closed.Handle(holdfastv1connect.NewTaskServiceHandler(taskHandler{services.Tasks}, bulk...))
 	closed.Handle(holdfastv1connect.NewAuditServiceHandler(auditHandler{services.Audit}, handling...))
 	closed.Handle(holdfastv1connect.NewFleetServiceHandler(fleetHandler{services.Fleet}, handling...))
 	closed.Handle(holdfastv1connect.NewProjectServiceHandler(projectHandler{services.Projects}, handling...))

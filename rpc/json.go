@@ -67,6 +67,8 @@ func listName(value any) string {
 		return "actions"
 	case holdfast.DeliveryPage:
 		return "deliveries"
+	case holdfast.TaskPage:
+		return "tasks"
 	}
 	return ""
 }
@@ -115,6 +117,10 @@ func message(value any) (proto.Message, error) {
 		return happenedToWire(value), nil
 	case holdfast.DeliveryPage:
 		return deliveriesToWire(value), nil
+	case holdfast.Task:
+		return taskToWire(value), nil
+	case holdfast.TaskPage:
+		return tasksToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	case holdfast.Host:

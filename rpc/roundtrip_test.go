@@ -55,6 +55,7 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.OperationKind]():  string(holdfast.OperationResume),
 		reflect.TypeFor[holdfast.OperationState](): string(holdfast.OperationSuperseded),
 		reflect.TypeFor[holdfast.ProcessState]():   string(holdfast.ProcessExited),
+		reflect.TypeFor[holdfast.TaskState]():      string(holdfast.TaskTimedOut),
 		reflect.TypeFor[holdfast.FileKind]():       string(holdfast.FileSymlink),
 		reflect.TypeFor[holdfast.Code]():           string(holdfast.Aborted),
 		reflect.TypeFor[holdfast.HostHealth]():     string(holdfast.HostSuspect),
@@ -251,6 +252,7 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	same[any](t, "FindInstances", e.last(t), nil, find)
 
 	start, exited := filled[holdfast.StartProcess](), filled[holdfast.Process]()
+	start.Report = holdfast.ReportNone // callers cannot ask for it
 	exited.Lost = false
 	process, err := services.Processes.StartProcess(ctx, nobody, "sb-1", start)
 	same(t, "Process", process, err, exited)

@@ -53,20 +53,20 @@ func (s *system) blobs() (files []string) {
 func TestE4_ForksBeginWithTheDiskOfTheirSourceAndGoTheirOwnWays(t *testing.T) {
 	s := serve(t)
 	source := s.create("source")
-	s.wantOutput(source.ID, "mkdir -p /work/deep && echo one >/work/deep/a && echo two >/work/b && rm -f /etc/motd && ln -s deep/a /work/link && echo ok", "ok")
+	s.wantOutput(source.ID, "mkdir -p /srv/deep && echo one >/srv/deep/a && echo two >/srv/b && rm -f /etc/motd && ln -s deep/a /srv/link && echo ok", "ok")
 	c := s.take("c", source.ID)
 	if again := s.take("c", source.ID); again.ID != c.ID || c.Size == 0 {
 		t.Errorf("a repeat is %+v", again)
 	}
-	s.wantOutput(source.ID, "echo later >/work/b && echo new >/work/c && cat /work/b", "later")
+	s.wantOutput(source.ID, "echo later >/srv/b && echo new >/srv/c && cat /srv/b", "later")
 
 	one, two := s.fork("one", c.ID), s.fork("two", c.ID)
 	for _, fork := range []holdfast.Sandbox{one, two} {
-		s.wantOutput(fork.ID, "cat /work/link /work/b; ls /work/c 2>/dev/null; true", "one\ntwo")
+		s.wantOutput(fork.ID, "cat /srv/link /srv/b; ls /srv/c 2>/dev/null; true", "one\ntwo")
 	}
-	s.wantOutput(one.ID, "echo mine >/work/b; rm -r /work/deep; cat /work/b", "mine")
-	s.wantOutput(two.ID, "cat /work/b /work/deep/a", "two\none")
-	s.wantOutput(source.ID, "cat /work/b /work/c", "later\nnew")
+	s.wantOutput(one.ID, "echo mine >/srv/b; rm -r /srv/deep; cat /srv/b", "mine")
+	s.wantOutput(two.ID, "cat /srv/b /srv/deep/a", "two\none")
+	s.wantOutput(source.ID, "cat /srv/b /srv/c", "later\nnew")
 	if out, _, _ := s.sh(one.ID, "cat /etc/hostname /etc/hosts 2>/dev/null; hostname"); strings.Contains(out, string(source.Instance)) {
 		t.Errorf("the fork goes by its source's name: %q", out)
 	}
@@ -82,7 +82,7 @@ func TestE4_ForksBeginWithTheDiskOfTheirSourceAndGoTheirOwnWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	deep := s.fork("deep", second.ID) // of a fork, whose source and first checkpoint are gone
-	s.wantOutput(deep.ID, "cat /work/b; ls /work/deep 2>/dev/null; true", "mine")
+	s.wantOutput(deep.ID, "cat /srv/b; ls /srv/deep 2>/dev/null; true", "mine")
 
 	if _, err := s.client.DeleteCheckpoint(t.Context(), holdfast.MutateCheckpoint{ID: second.ID}); err != nil {
 		t.Fatal(err)

@@ -27,6 +27,8 @@ func transitional(kind string) []string {
 		return []string{string(holdfast.SandboxCreating), string(holdfast.SandboxDeleting)}
 	case "session":
 		return []string{string(holdfast.SessionWaiting), string(holdfast.SessionCreating), string(holdfast.SessionDeleting)}
+	case "task":
+		return []string{string(holdfast.TaskQueued), string(holdfast.TaskRunning)}
 	case "checkpoint":
 		return []string{string(holdfast.CheckpointCreating), string(holdfast.CheckpointDeleting)}
 	case "hook-action":
@@ -91,7 +93,7 @@ func parties(t *testing.T) []party {
 	t.Helper()
 	return []party{
 		{orchestrator.Registry(), reconcile.Inventory{
-			States: owners(t, "sandbox", "checkpoint", "session", "operation", "hook-action"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
+			States: owners(t, "sandbox", "checkpoint", "session", "task", "operation", "hook-action"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
 			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H9", "H10", "H11"},
 		}},
 		{fleet.Registry(), reconcile.Inventory{

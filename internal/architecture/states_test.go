@@ -29,6 +29,7 @@ func machines() []machine {
 		{"instance", "InstanceState", table2text(holdfast.InstanceTransitions())},
 		{"session", "SessionState", table2text(holdfast.SessionTransitions())},
 		{"checkpoint", "CheckpointState", table2text(holdfast.CheckpointTransitions())},
+		{"task", "TaskState", table2text(holdfast.TaskTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"hook-action", "HookActionState", table2text(holdfast.HookActionTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},
