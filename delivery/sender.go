@@ -116,22 +116,27 @@ func (s *Sender) attempt(ctx context.Context, id string, payload []byte) (err er
 	req.Header = Sign(s.Secret, id, now(), payload)
 	req.Header.Set("Content-Type", "application/json")
 
-	res, err := s.client().Do(req)
+	res, err := Do(s.Client, req)
 	if err != nil {
 		return fmt.Errorf("delivery %s: send: %w", id, err)
 	}
 	return errors.Join(judge(id, res), closeBody(id, res))
 }
 
-// client refuses redirects: what is signed for one receiver is for it alone.
-func (s *Sender) client() *http.Client {
-	base := s.Client
-	if base == nil {
-		base = http.DefaultClient
+// Do sends a request as its caller made it: no redirect is followed, since what is
+// signed for one receiver is for it alone. Where the client has nothing else to
+// heed, its transport sends it: what a client does about redirects and cookies costs
+// more than a transport in memory itself. A nil client is [http.DefaultClient].
+func Do(client *http.Client, req *http.Request) (*http.Response, error) {
+	if client == nil {
+		client = http.DefaultClient
 	}
-	c := *base
+	if client.Transport != nil && client.Timeout == 0 && client.Jar == nil {
+		return client.Transport.RoundTrip(req)
+	}
+	c := *client
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &c
+	return c.Do(req)
 }
 
 // judge turns an answer into the attempt's outcome.

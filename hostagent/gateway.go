@@ -105,18 +105,14 @@ func (g gateway) poster(r *http.Request, from netip.Addr) (*machine, int) {
 // heard takes a passing callback that says ready for the guest's own word, if
 // its signature is that boot's: who waits for it need not ask.
 func (m *machine) heard(h http.Header, body []byte) {
-	var envelope struct {
-		Type holdfast.DeliveryKind `json:"type"`
-	}
-	if json.Unmarshal(body, &envelope) != nil || envelope.Type != holdfast.DeliveryReady {
+	if !saysReady(body) {
 		return
 	}
 	incarnation, err := strconv.ParseInt(h.Get(holdfast.HeaderIncarnation), 10, 64)
 	if err != nil {
 		return
 	}
-	secret := delivery.InstanceSecret(m.agent.config.ClusterKey, string(m.id), incarnation)
-	if _, err := delivery.Verify(secret, h, body); err != nil {
+	if _, err := delivery.Verify(m.secret(incarnation), h, body); err != nil {
 		return // whoever said it, the orchestrator refuses it
 	}
 	select {
@@ -127,6 +123,28 @@ func (m *machine) heard(h http.Header, body []byte) {
 	case m.word <- incarnation:
 	default:
 	}
+}
+
+// saysReady reports whether a callback's kind is ready. Our own guest's begins with
+// it, so that it need not be read as JSON.
+func saysReady(body []byte) bool {
+	if bytes.HasPrefix(body, []byte(`{"type":"`+holdfast.DeliveryReady+`","data":`)) {
+		return true
+	}
+	var envelope struct {
+		Type holdfast.DeliveryKind `json:"type"`
+	}
+	return json.Unmarshal(body, &envelope) == nil && envelope.Type == holdfast.DeliveryReady
+}
+
+// secret is what a boot of the instance signs with (contract: B8).
+func (m *machine) secret(incarnation int64) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.secretOf != incarnation {
+		m.secretOf, m.secretIs = incarnation, delivery.InstanceSecret(m.agent.config.ClusterKey, string(m.id), incarnation)
+	}
+	return m.secretIs
 }
 
 func (g gateway) forward(w http.ResponseWriter, r *http.Request, path string, body []byte) {
@@ -144,7 +162,7 @@ func (g gateway) forward(w http.ResponseWriter, r *http.Request, path string, bo
 			onward.Header[name] = values
 		}
 	}
-	res, err := to.Client.Do(onward)
+	res, err := delivery.Do(to.Client, onward)
 	if err != nil {
 		g.agent.log.Debug("a guest's post did not reach the orchestrator", "error", err)
 		http.Error(w, "the orchestrator does not answer; try again", http.StatusServiceUnavailable)

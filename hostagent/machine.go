@@ -33,6 +33,8 @@ type machine struct {
 	word     chan int64     // an incarnation's guest said, signed, that it is ready
 	waiting  int            // calls that wait to be answered
 	untold   int64          // incarnation of a fact that a waiting call's answer is to tell
+	secretOf int64          // the incarnation whose secret was last derived
+	secretIs []byte         // that secret
 	watches  map[int64]*watch
 	turn     chan struct{}      // full while something is done with the runtime's instance
 	copies   map[*attached]bool // of an incarnation, which end with it

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/delivery"
 	"github.com/holdfast-dev/holdfast/runtime"
 )
 
@@ -34,7 +33,7 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 		Ref: r.Ref, RootFS: rootFS, Layers: layers, Spec: *r.Spec, Directory: dir, Spool: spool,
 		Guest: holdfast.GuestConfig{
 			Instance: r.Ref.Instance, Incarnation: r.Ref.Incarnation, Env: r.Spec.Env, CallbackURL: a.gatewayURL,
-			Secret: delivery.InstanceSecret(a.config.ClusterKey, string(r.Ref.Instance), r.Ref.Incarnation),
+			Secret: m.secret(r.Ref.Incarnation),
 		},
 	})
 	if err != nil {
