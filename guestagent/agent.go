@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/internal/stack"
 	"github.com/holdfast-dev/holdfast/spool"
 )
 
@@ -125,17 +126,23 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.mu.Lock()
 	a.status.Ready, a.status.Failure = failure == nil, failure
 	a.mu.Unlock()
-	var telemetry sync.WaitGroup
+	// Apart, since what stays for the instance's life is to be small: one goroutine,
+	// whose stack was never needed for a call.
+	var home sync.WaitGroup
+	var err error
+	home.Go(func() {
+		stack.Grow(0)
+		err = a.callHome(ctx, failure)
+		if err != nil {
+			// The host asks too, so this costs a little time and nothing else.
+			a.config.Log.Warn("the call home did not arrive", "error", err)
+		}
+	})
 	if a.config.TelemetryEvery > 0 && a.config.Guest.CallbackURL != "" {
-		telemetry.Go(func() { a.sendTelemetry(ctx) })
-	}
-	err := a.callHome(ctx, failure)
-	if err != nil {
-		// The host asks too, so this costs a little time and nothing else.
-		a.config.Log.Warn("the call home did not arrive", "error", err)
+		a.sendTelemetry(ctx)
 	}
 	<-ctx.Done()
-	telemetry.Wait()
+	home.Wait()
 	return err
 }
 

@@ -62,7 +62,7 @@ var table = map[string]row{
 	"fleet":        {ours: ". audit store store/lineage delivery delivery/inbox delivery/outbox reconcile", why: "a party: its own nouns over the reliability layer"},
 	"hostagent": {ours: ". audit blob delivery internal/stack layer reconcile runtime spool", modules: sys,
 		why: "a party: it keeps records in files, so it needs no store; images are an interface to it"},
-	"guestagent": {ours: ". delivery spool", modules: fsnotify + " " + sys,
+	"guestagent": {ours: ". delivery internal/stack spool", modules: fsnotify + " " + sys,
 		why: "a party, and PID 1 of every instance: its dependencies run in other people's images"},
 	"spool": {ours: ".", modules: fsnotify + " " + sys, why: "written by the guest, read by its host: both contain it"},
 
@@ -72,7 +72,7 @@ var table = map[string]row{
 
 	"runtime":                   {ours: ".", why: "the seam to what runs instances"},
 	"runtime/runc":              {ours: ". layer runtime", modules: "github.com/google/nftables github.com/opencontainers/runtime-spec github.com/vishvananda/netlink github.com/vishvananda/netns golang.org/x/sync " + sys, why: "a driver"},
-	"runtime/simulated":         {ours: ". internal/stack layer runtime", why: "a driver; its guests are handed to it, so that it does not know guestagent"},
+	"runtime/simulated":         {ours: ". layer runtime", why: "a driver; its guests are handed to it, so that it does not know guestagent"},
 	"runtime/runtimetest":       {ours: ". layer runtime runtime/runtimetest/probe", modules: sys, why: "the suite that every driver passes"},
 	"runtime/runtimetest/probe": {modules: sys, why: "runs inside the instances that the suite boots"},
 	"image":                     {ours: ". blob layer", modules: "github.com/google/go-containerregistry github.com/klauspost/compress golang.org/x/sync " + sys, why: "base images; knows no driver"},

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/internal/stack"
 	"github.com/holdfast-dev/holdfast/runtime"
 )
 
@@ -37,7 +36,6 @@ func (i *instance) boot(newGuest NewGuest) {
 	i.started, i.cancel = true, cancel
 	i.mu.Unlock()
 	go func() {
-		stack.Grow(0)
 		defer close(i.ended)
 		defer i.gate.end()
 		defer i.socket.shut()
