@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	modernc "modernc.org/sqlite"
 )
@@ -48,7 +49,9 @@ type conn struct {
 	kept map[string]*stmt // by their text
 	uses uint64           // of statements so far
 	args []driver.NamedValue
-	open *rows // the result that is being read, if any
+	// arranged are the arguments of the statement that runs, in the order of its parameters.
+	arranged []driver.NamedValue
+	open     *rows // the result that is being read, if any
 	// fault is the error of a statement that failed while its rows were read: database/sql shows it to the reader alone.
 	fault error
 	// committing is set while the writer's own COMMIT runs, see guard.
@@ -65,8 +68,10 @@ type baseStmt interface {
 
 type stmt struct {
 	baseStmt
-	query string
-	used  uint64 // number of its last use
+	query  string
+	used   uint64 // number of its last use
+	order  []int  // which argument each parameter takes, see positional
+	sorted bool   // the order is the arguments' own
 }
 
 // refusal is the context value by which a transaction makes the connection answer with an error of its choice: the only
@@ -89,7 +94,8 @@ func (c *conn) take(ctx context.Context, query string) (*stmt, error) {
 		s.used = c.uses
 		return s, nil
 	}
-	ds, err := c.PrepareContext(ctx, query)
+	text, order := positional(query)
+	ds, err := c.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +108,7 @@ func (c *conn) take(ctx context.Context, query string) (*stmt, error) {
 			return nil, errors.Join(err, base.Close())
 		}
 	}
-	s := &stmt{base, query, c.uses}
+	s := &stmt{baseStmt: base, query: query, used: c.uses, order: order, sorted: slices.IsSorted(order)}
 	c.kept[query] = s
 	return s, nil
 }
@@ -150,7 +156,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.ExecContext(ctx, args)
+	res, err := s.ExecContext(ctx, c.arrange(s, args))
 	if err != nil {
 		return nil, errors.Join(err, c.forget(s))
 	}
@@ -163,7 +169,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if err != nil {
 		return nil, err
 	}
-	dr, err := s.QueryContext(ctx, args)
+	dr, err := s.QueryContext(ctx, c.arrange(s, args))
 	if err != nil {
 		return nil, errors.Join(err, c.forget(s))
 	}
