@@ -61,6 +61,13 @@ type createSandbox struct {
 	Env         map[string]string `json:"env,omitempty" jsonschema:"environment variables of every command"`
 }
 
+type forkSandbox struct {
+	SandboxID  string `json:"sandbox_id" jsonschema:"the source"`
+	RequestID  string `json:"request_id,omitempty" jsonschema:"names this fork: the same id with the same arguments is the same fork"`
+	Name       string `json:"name,omitempty" jsonschema:"of the fork, for people"`
+	TTLSeconds int64  `json:"ttl_seconds,omitempty" jsonschema:"how long the fork lives, 1 to 86400; default 3600"`
+}
+
 type sandboxID struct {
 	SandboxID string `json:"sandbox_id" jsonschema:"sb-…"`
 }
@@ -85,6 +92,7 @@ func (t tools) sandboxes(s *mcp.Server) {
 	})
 	add(s, tool("suspend_sandbox", "Stops a READY sandbox from running; files and processes are kept. Success when it is suspended already.", repeats), t.mutation(t.client.SuspendSandbox))
 	add(s, tool("resume_sandbox", "Lets a suspended sandbox run on where it stopped. Success when it is READY already.", repeats), t.mutation(t.client.ResumeSandbox))
+	add(s, tool("fork_sandbox", "Copies the disk of a READY or SUSPENDED sandbox, which goes on undisturbed, into a new one with an identity of its own; memory and processes are not copied.", repeats), t.forkSandbox)
 	add(s, tool("delete_sandbox", "Deletes a sandbox with everything in it, in any state. Success when it is gone already.", ends), t.mutation(t.client.DeleteSandbox))
 }
 
@@ -92,6 +100,12 @@ func (t tools) createSandbox(ctx context.Context, in createSandbox) (sandbox, er
 	id := requestID(in.RequestID)
 	out, err := t.client.CreateSandbox(ctx, holdfast.CreateSandbox{RequestID: id, Environment: in.Environment, Name: in.Name,
 		TTL: time.Duration(in.TTLSeconds) * time.Second, Labels: in.Labels, Env: in.Env})
+	return sandboxOf(out, id), err
+}
+
+func (t tools) forkSandbox(ctx context.Context, in forkSandbox) (sandbox, error) {
+	id := requestID(in.RequestID)
+	out, err := t.client.ForkSandbox(ctx, ids(in.SandboxID), holdfast.CreateSandbox{RequestID: id, Name: in.Name, TTL: time.Duration(in.TTLSeconds) * time.Second})
 	return sandboxOf(out, id), err
 }
 

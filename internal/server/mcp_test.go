@@ -55,6 +55,15 @@ func TestAgentsCallTheToolsOverHTTPWithTheirOwnKey(t *testing.T) {
 		id, _ := m["id"].(string)
 		return id
 	}
+	fork := map[string]any{"sandbox_id": id(first), "request_id": "two"}
+	forked, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "fork_sandbox", Arguments: fork})
+	if err != nil || forked.IsError {
+		t.Fatalf("%+v, %v", forked, err)
+	}
+	same, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "fork_sandbox", Arguments: fork})
+	if err != nil || same.IsError || id(same) != id(forked) || id(forked) == id(first) {
+		t.Errorf("%+v and %+v, %v", forked, same, err)
+	}
 	if !strings.HasPrefix(id(first), "sb-") || id(first) != id(again) {
 		t.Errorf("%v and %v", first.StructuredContent, again.StructuredContent)
 	}
