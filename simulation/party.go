@@ -304,6 +304,9 @@ func (l *life) die() bool {
 func (l *life) close() {
 	l.finish()
 	<-l.closed
+	// What was served until now ends in this instant; the process, after it.
+	p := l.party
+	wait(p.world.ctx, between(hash(p.world.config.Seed, "closed", p.Name, strconv.Itoa(l.number)), time.Microsecond, 200*time.Microsecond))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dead = true
