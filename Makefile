@@ -51,7 +51,7 @@ test-short: ## the fast part of it: no containers, no race detector
 	@$(GO) build -o bin/testsummary ./internal/testsummary
 	@$(GO) test -short -json ./... 2>&1 | bin/testsummary
 
-# The time that all rungs share: make prove PROVE=10m. Without it each goes on to its goal, which takes hours.
+# The time that all rungs share: make prove PROVE=10m. Without it each goes on to its goal.
 PROVE ?= 0s
 
 .PHONY: prove

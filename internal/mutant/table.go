@@ -41,3 +41,22 @@ func hostModel() Notice {
 func schedules() Notice {
 	return Notice{Rung: Interleavings, Package: "store/sqlite", Tests: []string{"TestProveGroups_EveryScheduleOfAGroupAnswersEachMemberTruly"}}
 }
+
+// Whole is the slice of a rung that runs the whole system, or all of its races. Any bug
+// can be held against it, whether or not it is expected to be noticed there; false where
+// a rung is a package's own.
+func Whole(r Rung) (Notice, bool) {
+	switch r {
+	case Interleavings:
+		return Notice{r, "simulation/interleaving", []string{"TestProveInterleavings_EveryOrderOfEachRaceComesToTheSame"}}, true
+	case Simulation:
+		return Notice{r, "simulation", []string{"TestProveSimulation"}}, true
+	case CrashPoints:
+		return Notice{r, "simulation/crashpoint", []string{"TestProveCrashPoints"}}, true
+	case Kills:
+		return Notice{r, "internal/kill", []string{"TestProve5_KillsLoseNothingRepeatNothingAndLeaveNothing"}}, true
+	case Histories:
+		return Notice{r, "simulation/history", []string{"TestProveHistoriesHaveAnOrder"}}, true
+	}
+	return Notice{}, false
+}

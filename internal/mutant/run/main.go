@@ -24,11 +24,12 @@ import (
 func main() {
 	only := flag.String("only", "", "traps or bugs to seed, such as T12,T31; all if empty")
 	every := flag.Bool("every-rung", false, "go on to the other rungs once one has caught a bug")
+	rungs := flag.String("rungs", "", "hold the bugs against these rungs of the whole system instead, such as 'simulation,crash points'; what they miss is no failure")
 	parallel := flag.Int("parallel", 2, "how many at once")
 	verbose := flag.Bool("v", false, "print what the tests said")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, options{only: *only, every: *every, parallel: max(1, *parallel), verbose: *verbose})
+	err := run(ctx, os.Stdout, options{only: *only, every: *every || *rungs != "", rungs: *rungs, parallel: max(1, *parallel), verbose: *verbose})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -37,7 +38,7 @@ func main() {
 }
 
 type options struct {
-	only           string
+	only, rungs    string
 	every, verbose bool
 	parallel       int
 }
@@ -45,6 +46,9 @@ type options struct {
 func run(ctx context.Context, out io.Writer, o options) (err error) {
 	chosen, err := choose(o.only)
 	if err != nil {
+		return err
+	}
+	if chosen, err = against(chosen, o.rungs); err != nil {
 		return err
 	}
 	root, err := mutant.Root(ctx)
@@ -66,7 +70,39 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return report(out, lines, time.Since(began))
+	err = report(out, lines, time.Since(began))
+	if o.rungs != "" && errors.Is(err, errMissed) {
+		return nil // to see which rung notices what was the purpose
+	}
+	return err
+}
+
+// errMissed says that bugs were not caught.
+var errMissed = errors.New("not caught")
+
+// against holds bugs against rungs of the whole system, by their names; "" leaves each
+// to those that are expected to notice it.
+func against(chosen []mutant.Mutant, rungs string) ([]mutant.Mutant, error) {
+	if rungs == "" {
+		return chosen, nil
+	}
+	var notices []mutant.Notice
+	for name := range strings.SplitSeq(rungs, ",") {
+		n := len(notices)
+		for r := mutant.Tests; r <= mutant.Histories; r++ {
+			if notice, ok := mutant.Whole(r); ok && r.String() == strings.TrimSpace(name) {
+				notices = append(notices, notice)
+			}
+		}
+		if len(notices) == n {
+			return nil, fmt.Errorf("no rung of the whole system is named %q", name)
+		}
+	}
+	held := slices.Clone(chosen)
+	for i := range held {
+		held[i].Noticed = notices
+	}
+	return held, nil
 }
 
 // choose finds what -only names: a trap's bugs, or one of them.
@@ -231,7 +267,7 @@ func report(out io.Writer, lines []line, took time.Duration) error {
 	}
 	if len(missed) > 0 {
 		slices.Sort(missed)
-		return fmt.Errorf("not caught: %s", strings.Join(slices.Compact(missed), ", "))
+		return fmt.Errorf("%w: %s", errMissed, strings.Join(slices.Compact(missed), ", "))
 	}
 	return nil
 }
