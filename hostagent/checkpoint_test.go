@@ -184,6 +184,44 @@ func (pile) Ensure(_ context.Context, one holdfast.Layer, _ func(string)) (strin
 
 func (pile) Prune(context.Context, func(string) bool) (int, error) { return 0, nil }
 
+// pruned is a pile that notes what is needed of it.
+type pruned struct {
+	pile
+	needed map[string]bool
+}
+
+func (p pruned) Prune(_ context.Context, needed func(string) bool) (int, error) {
+	for sum := range p.needed {
+		p.needed[sum] = needed(sum)
+	}
+	return 1, nil
+}
+
+func TestALayerIsNeededAsLongAsAnInstanceIsRecordedWithIt(t *testing.T) {
+	layers := pruned{needed: map[string]bool{"a": false, "b": false}}
+	b := start(t, newWorld(), t.TempDir(), newClock(), func(b *bench) { b.config.Layers = layers })
+	level := b.level(1, 1, holdfast.DesiredRunning)
+	level.Spec.Layers = []holdfast.Layer{{Key: "a/1", SHA256: "a"}}
+	wants := func(needed bool) {
+		t.Helper()
+		_, err := b.RunSweep(t.Context(), SweepLayers)
+		must(t, err, "sweep")
+		if layers.needed["a"] != needed || layers.needed["b"] {
+			t.Errorf("needed: %v, want a %v", layers.needed, needed)
+		}
+	}
+	b.ensure(level, holdfast.InstanceRunning)
+	wants(true)
+	b = b.restart(func(b *bench) { b.config.Layers = layers })
+	wants(true)
+	level.Generation, level.Desired = 2, holdfast.DesiredSuspended
+	b.ensure(level, holdfast.InstanceSuspended)
+	wants(true)
+	level.Generation, level.Desired = 3, holdfast.DesiredExited
+	b.ensure(level, holdfast.InstanceExited)
+	wants(false)
+}
+
 func TestALayerThatIsGoneEndsTheInstanceWithTheReason(t *testing.T) {
 	b := start(t, newWorld(), t.TempDir(), newClock(), func(b *bench) { b.config.Layers = pile{} })
 	level := b.level(1, 1, holdfast.DesiredRunning)
@@ -361,6 +399,36 @@ func TestE4_AbsentStopsACopy(t *testing.T) {
 	}
 }
 
+// What cannot be stopped at once is not said to be: a late upload would be a blob
+// that nobody names.
+func TestAbsentIsNotAnsweredWhileSomethingIsUploaded(t *testing.T) {
+	b, d := copies(t, "the disk")
+	stopped := make(chan struct{})
+	release := sync.OnceFunc(func() { close(stopped) })
+	t.Cleanup(release) // before the agent is closed, which waits for it
+	d.meet = func(ctx context.Context, point string) error {
+		if point == "before Put" {
+			<-ctx.Done()
+			<-stopped
+		}
+		return nil
+	}
+	l := b.copyLevel(1, holdfast.CheckpointPresent)
+	l.Wait = 0
+	b.copied(l, holdfast.CopyCopying)
+	<-d.began
+	absent := b.copyLevel(1, holdfast.CheckpointAbsent)
+	absent.Wait = 0
+	b.copied(absent, holdfast.CopyCopying)
+	b.copied(l, holdfast.CopyCopying)
+	release()
+	absent.Wait = holdfast.MaxLevelWait
+	b.copied(absent, holdfast.CopyAbsent)
+	if all, _, err := d.List(t.Context(), "", "", 10); err != nil || len(all) != 0 {
+		t.Errorf("stored %v, %v", all, err)
+	}
+}
+
 // A delete waits neither for the disk to be read nor for the upload; the copy fails.
 func TestADeleteInterruptsACopy(t *testing.T) {
 	for name, at := range map[string]string{"while the disk is read": "before Checkpoint", "during the upload": ""} {
@@ -399,33 +467,45 @@ func TestADeleteInterruptsACopy(t *testing.T) {
 
 // A suspend waits until the disk is read, and no longer; the copy is of that instant.
 func TestASuspendWaitsUntilTheDiskIsReadAndNoLonger(t *testing.T) {
-	reached, proceed := make(chan struct{}), make(chan struct{})
+	reached, proceed, second := make(chan struct{}), make(chan struct{}), make(chan string, 8)
 	b, d := copies(t, "the disk", func(b *bench) {
 		b.driver.meet = func(_ context.Context, point string, _ holdfast.InstanceRef) error {
-			switch point {
-			case "before Checkpoint":
+			if point == "before Checkpoint" {
 				close(reached)
 				<-proceed
-			case "before Suspend":
-				select {
-				case <-proceed:
-				default:
-					return errors.New("two calls at once")
-				}
+				return nil
+			}
+			select {
+			case <-reached:
+			default: // the boot
+				return nil
+			}
+			select {
+			case <-proceed:
+			default:
+				second <- point
 			}
 			return nil
 		}
 	})
 	d.block = make(chan struct{})
+	goOn := sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(goOn)
 	l := b.copyLevel(1, holdfast.CheckpointPresent)
 	l.Wait = 0
 	b.copied(l, holdfast.CopyCopying)
 	<-reached
 	b.begin(b.level(1, 3, holdfast.DesiredSuspended))
-	close(proceed)
+	select {
+	case point := <-second:
+		t.Errorf("%s, while the disk is read", point)
+	case <-time.After(100 * time.Millisecond):
+	}
+	goOn()
 	b.ensure(b.level(1, 3, holdfast.DesiredSuspended), holdfast.InstanceSuspended)
 	close(d.block) // the upload was still on its way
-	b.copied(func() holdfast.CheckpointLevel { l := l; l.Wait, l.Generation = time.Second, 3; return l }(), holdfast.CopyPresent)
+	l.Wait, l.Generation = holdfast.MaxLevelWait, 3
+	b.copied(l, holdfast.CopyPresent)
 	if w := b.driver.phase(refOf(1)); w != runtime.PhaseSuspended {
 		t.Errorf("it is %s", w)
 	}

@@ -43,6 +43,10 @@ type Stats struct {
 // that will not pass: it is damaged, too large, or reaches for what is not its own.
 var ErrMalformed = errors.New("layer: cannot be unpacked")
 
+// ErrUnfit says that a directory has what no layer can say, so that packing it would
+// fail again.
+var ErrUnfit = errors.New("layer: cannot be packed")
+
 func malformed(entry, format string, args ...any) error {
 	if len(entry) > 200 {
 		entry = entry[:200] + "…"

@@ -177,7 +177,7 @@ func (p *packer) open(name string, root *os.Root, topmost bool, children map[str
 // directory, with those of the layers below that it does not hide.
 func (p *packer) entry(name string, in []*os.Root, under below) error {
 	if strings.HasPrefix(path.Base(name), whiteoutPrefix) {
-		return fmt.Errorf("%s: a name that begins with %s cannot be in a layer: rename it", name, whiteoutPrefix)
+		return fmt.Errorf("%w: %s: a name that begins with %s has another meaning in a layer: rename it", ErrUnfit, name, whiteoutPrefix)
 	}
 	var seen []*os.Root
 	opaque := false
@@ -321,7 +321,7 @@ func readXattrs(f *os.File) (opaque bool, attrs map[string]string, err error) {
 		case attr == xattrOverlay+"origin" || attr == xattrOverlay+"impure" || attr == xattrOverlay+"nlink" || attr == xattrOverlay+"uuid":
 			// where it was copied up from: of no use elsewhere, and missed by nobody
 		case strings.HasPrefix(attr, xattrOverlay):
-			return false, nil, fmt.Errorf("it carries %s: the overlay was mounted with a feature that a layer cannot express", attr)
+			return false, nil, fmt.Errorf("%w: it carries %s: the overlay was mounted with a feature that a layer cannot express", ErrUnfit, attr)
 		default:
 			if attrs == nil {
 				attrs = map[string]string{}

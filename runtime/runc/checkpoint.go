@@ -44,7 +44,9 @@ func (d *Driver) Checkpoint(ctx context.Context, ref holdfast.InstanceRef, w io.
 	default:
 		return d.judge(ctx, ref, "checkpoint", nil)
 	}
-	if _, err := layer.Pack(ctx, d.files(ref).upper(), w, ofThisBoot()...); err != nil {
+	if _, err := layer.Pack(ctx, d.files(ref).upper(), w, ofThisBoot()...); errors.Is(err, layer.ErrUnfit) {
+		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonCheckpointFailed, "its disk cannot be copied").On(string(ref.Instance)).Because(err)
+	} else if err != nil {
 		return errors.Join(d.lost(ctx, ref), fmt.Errorf("runc: checkpoint: %w", err))
 	}
 	return nil

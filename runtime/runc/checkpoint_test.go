@@ -91,6 +91,22 @@ func TestWhatStandsStillIsLetGoByTheNextCall(t *testing.T) {
 	}
 }
 
+// What no layer can say is a refusal: to try again would meet it again.
+func TestWhatCannotBeInALayerIsRefused(t *testing.T) {
+	d := newTestDriver(t)
+	opened(t, d)
+	b := testBundle(t, testRoot(t), holdfast.EgressNone)
+	started(t, d, b)
+	ask(t, d, b, "write home/.wh.odd content")
+	if err := d.Checkpoint(t.Context(), b.Ref, &counted{}); holdfast.ReasonOf(err) != holdfast.ReasonCheckpointFailed || holdfast.Transient(err) {
+		t.Errorf("got %v", err)
+	}
+	ask(t, d, b, "remove home/.wh.odd")
+	if err := d.Checkpoint(t.Context(), b.Ref, &counted{}); err != nil {
+		t.Errorf("without it: %v", err)
+	}
+}
+
 type counted struct{ bytes int }
 
 func (c *counted) Write(p []byte) (int, error) { c.bytes += len(p); return len(p), nil }
