@@ -56,6 +56,7 @@ var table = map[string]row{
 	"store/lineage":          {ours: "store", why: "whose database it is; knows no noun"},
 	"store/storetest":        {ours: "store", why: "the suite that every dialect passes"},
 
+	"environment":  {ours: ".", modules: "gopkg.in/yaml.v3", why: "recipes from YAML, for programs that send them: the root takes no YAML"},
 	"audit":        {ours: ". reconcile", why: "a party's registry in the root's words: the reliability layer knows none of them"},
 	"hook":         {ours: ".", modules: "gopkg.in/yaml.v3", why: "rule files and what they make of a payload: pure, and nothing of a party"},
 	"orchestrator": {ours: ". audit blob store store/lineage delivery delivery/inbox delivery/outbox hook operation reconcile", why: "a party: its own nouns over the reliability layer; it names and removes the blobs that hosts put"},
