@@ -64,10 +64,8 @@ func (s *Service) tryCreate(ctx context.Context, caller holdfast.Caller, in hold
 		}
 		b.row = fresh
 		b.row.Generation = 1
-		if in.Source != "" {
-			if err := fork(ctx, tx, in, &b.row); err != nil {
-				return err
-			}
+		if err := s.made(ctx, tx, in, &b.row); err != nil {
+			return err
 		}
 		if err := b.row.insert(ctx, tx); err != nil {
 			return err
@@ -78,6 +76,23 @@ func (s *Service) tryCreate(ctx context.Context, caller holdfast.Caller, in hold
 		return count(b.row, ctx, tx)
 	})
 	return b, err
+}
+
+// made says what a new sandbox is made of, where that is decided with its key: a
+// checkpoint, or a build of an environment.
+func (s *Service) made(ctx context.Context, tx store.Tx, in holdfast.CreateSandbox, r *row) error {
+	if in.Source != "" {
+		return fork(ctx, tx, in, r)
+	}
+	if r.Spec.Image != "" {
+		return nil
+	}
+	of, err := s.resolve(ctx, tx, lookup{project: r.Project, reference: in.Environment})
+	if err != nil {
+		return err
+	}
+	of.apply(r, in)
+	return useLayers(ctx, tx, string(r.ID), r.Spec.Layers)
 }
 
 // beginRepeat is a create whose key is known already.

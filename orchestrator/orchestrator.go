@@ -42,6 +42,9 @@ type Config struct {
 	// Image gives the image reference of an environment's name, or an error that
 	// says which there are. It must not block: it is asked inside the request.
 	Image func(environment string) (string, error)
+	// Pin gives an image reference the digest of what it names now, so that a build
+	// means the same for ever; it may ask a registry. nil: references stay as they are.
+	Pin func(ctx context.Context, image string) (string, error)
 	// Blobs is the store that the hosts put checkpoints into. nil: none are taken.
 	Blobs       blob.Store
 	Cluster     string // id that an empty database gets; "": a new one

@@ -50,6 +50,9 @@ func (s *Service) ownerFollows(ctx context.Context, u *unit, now time.Time, r ro
 	if r.ofSession() {
 		return s.sessionFollows(ctx, u, now, r)
 	}
+	if strings.HasPrefix(r.Owner, holdfast.PrefixBuild+"-") {
+		return s.buildFollows(ctx, u, now, r)
+	}
 	return fmt.Errorf("sandbox %s belongs to %s, which is of no kind that has sandboxes", r.ID, r.Owner)
 }
 

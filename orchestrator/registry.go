@@ -13,19 +13,19 @@ import (
 func Registry() reconcile.Registry {
 	return reconcile.Registry{
 		Party:     "orchestrator",
-		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), sessionEntry(), taskEntry(), operationEntry(), actionEntry()},
+		Resources: []reconcile.Resource{sandboxEntry(), checkpointEntry(), sessionEntry(), taskEntry(), operationEntry(), actionEntry(), buildEntry()},
 		Deliveries: []reconcile.Delivery{
 			{Kind: string(holdfast.DeliveryReady), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryFailed), From: "guest agent", Sweep: SweepOperations},
 			{Kind: string(holdfast.DeliveryTaskComplete), From: "guest agent", Sweep: SweepTasks},
-			{Kind: string(holdfast.DeliverySetupReady), From: "guest agent", Sweep: SweepOperations},
-			{Kind: string(holdfast.DeliverySetupFailed), From: "guest agent", Sweep: SweepOperations},
+			{Kind: string(holdfast.DeliverySetupReady), From: "guest agent", Sweep: SweepBuilds},
+			{Kind: string(holdfast.DeliverySetupFailed), From: "guest agent", Sweep: SweepBuilds},
 			{Kind: string(holdfast.DeliveryExited), From: "fleet", Sweep: SweepInstances},
 			// Nothing is kept of telemetry; a guest that is gone is found without it.
 			{Kind: string(holdfast.TelemetryGuest), From: "guest agent", Sweep: SweepInstances},
 		},
 		Hops: hopEntries(),
-		Tables: []reconcile.Table{
+		Tables: append([]reconcile.Table{
 			{Name: "request", Why: "the keys of creates are kept as long as their project (A3); one is written with its sandbox and never changes"},
 			{Name: "process_request", Sweep: SweepBoots, Why: "the boot on which a process's request id was first used; of a boot that is over it goes after 7 days"},
 			{Name: "session_label", Sweep: SweepSessionPurge, Why: "a session's labels go with its tombstone, when that was kept for 7 days"},
@@ -41,7 +41,7 @@ func Registry() reconcile.Registry {
 			{Name: "webhook", Why: "has no state: it is made once and deleted once, and what is to be sent to it is in the outbox"},
 			{Name: "outbox", Sweep: SweepEvents, Why: "sent by the dispatcher, which looks every second; the sweep starts one in a process that has none yet"},
 			{Name: "hook", Why: "has no state: it is made once and deleted once"},
-		},
+		}, environmentTables()...),
 	}
 }
 
@@ -124,8 +124,8 @@ func actionEntry() reconcile.Resource {
 func hopEntries() []reconcile.Hop {
 	return []reconcile.Hop{
 		{
-			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox, ExtendSandbox, SetSandboxLifetime, CreateCheckpoint, DeleteCheckpoint",
-			Twice: "a create with the same request id is the same sandbox, or checkpoint; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
+			Name: "H1", From: "caller", To: "orchestrator", Message: "CreateSandbox, SuspendSandbox, ResumeSandbox, DeleteSandbox, ExtendSandbox, SetSandboxLifetime, CreateCheckpoint, DeleteCheckpoint, CreateEnvironment, BuildEnvironment, DeleteEnvironment",
+			Twice: "a create with the same request id is the same sandbox, checkpoint or build, and an environment of the same recipe the same version; the others find the wanted state or join what is pending; while an attempt is live: ABORTED, after a wait of at most 5 s",
 			Late:  "a repeated create answers with the resource as it is now, a tombstone included; what no longer fits the state is refused, and if_generation makes any of them conditional",
 			Never: "nothing was recorded, so nothing happens; what was recorded is carried on by the sweep, whether or not its caller returns",
 		},
@@ -138,7 +138,7 @@ func hopEntries() []reconcile.Hop {
 		{
 			Name: "H5", From: "guest agent", To: "orchestrator", Message: "instance.ready, instance.failed, task.complete, environment.ready, environment.failed",
 			Twice: "the delivery's id is known for that boot: 2xx, nothing done",
-			Late:  "of an incarnation that is over, or of a sandbox past CREATING: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
+			Late:  "of an incarnation that is over, of a sandbox past CREATING, or of a build that has ended: recorded and ignored; ahead of its sandbox's row: 503, so it comes again",
 			Never: "the host hears readiness from its own guest, so the attempt's level is answered all the same; the sweep carries on what has no attempt",
 		},
 		{

@@ -50,6 +50,9 @@ func (s *Service) processEnded(ctx context.Context, u *unit, _ time.Time, e proc
 	if e.kind == holdfast.DeliveryTaskComplete {
 		return s.taskReported(ctx, u, e)
 	}
+	if isSetup(e.report) {
+		return s.setupEnded(ctx, u, e)
+	}
 	return "ignored: nothing waits for it", nil
 }
 

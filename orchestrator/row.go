@@ -25,6 +25,8 @@ type row struct {
 	Version      int64                 // under which watchers see it as it is; 0: not numbered yet
 	Shard        int64                 // of the project's quotas, in which it is counted; 0 when it is not
 	was          holdfast.SandboxState // as it was read or saved last
+	Workdir      string                // of processes that say none; "": the guest's default
+	User         string                // of processes that say none; "": the guest's default
 	// Unreadable is what is wrong with a column: the row is shown, so that it hides no
 	// other, and nothing is decided on it (trap T19).
 	Unreadable error
@@ -52,6 +54,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	if err != nil {
 		return row{}, err
 	}
+	var stored storedSpec
 	r.was, r.GuestSaid = r.State, holdfast.DeliveryKind(guestSaid)
 	r.TTL = time.Duration(ttl) * time.Microsecond
 	r.MintedAt, r.CreatedAt, r.UpdatedAt = store.FromMicros(minted), store.FromMicros(created), store.FromMicros(updated)
@@ -59,7 +62,7 @@ func scanRow(scan func(...any) error) (row, error) {
 	for _, column := range []struct {
 		text string
 		into any
-	}{{spec, &r.Spec}, {labels, &r.Labels}, {failure, &r.Failure}, {ports, &r.Ports}} {
+	}{{spec, &stored}, {labels, &r.Labels}, {failure, &r.Failure}, {ports, &r.Ports}} {
 		if column.text == "" {
 			continue
 		}
@@ -67,8 +70,17 @@ func scanRow(scan func(...any) error) (row, error) {
 			r.Unreadable = errors.Join(r.Unreadable, fmt.Errorf("sandbox %s: %w", r.ID, err))
 		}
 	}
+	r.Spec, r.Workdir, r.User = stored.InstanceSpec, stored.Workdir, stored.User
 	r.Resources, r.Egress, r.Env = r.Spec.Resources, r.Spec.Egress, r.Spec.Env
 	return r, nil
+}
+
+// storedSpec is an instance's spec as it is stored: with what only the orchestrator
+// needs of it.
+type storedSpec struct {
+	holdfast.InstanceSpec
+	Workdir string `json:"workdir,omitempty"`
+	User    string `json:"user,omitempty"`
 }
 
 // lockRow reads a sandbox for a decision; found is false when there is none. The
@@ -135,7 +147,7 @@ const (
 
 // values are a new sandbox's freshColumns.
 func (r row) values() ([]any, error) {
-	spec, err1 := json.Marshal(r.Spec)
+	spec, err1 := json.Marshal(storedSpec{r.Spec, r.Workdir, r.User})
 	labels, err2 := json.Marshal(r.Labels)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("insert sandbox: %w", err)

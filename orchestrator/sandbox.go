@@ -22,7 +22,7 @@ func (s *Service) CreateSandbox(ctx context.Context, caller holdfast.Caller, in 
 		return holdfast.Sandbox{}, err
 	}
 	image := ""
-	if in.Source == "" {
+	if _, _, named := holdfast.EnvironmentName(in.Environment); in.Source == "" && !named { // what else is decided with the key
 		var err error
 		if image, err = s.config.Image(in.Environment); err != nil {
 			return holdfast.Sandbox{}, err

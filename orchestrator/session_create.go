@@ -177,6 +177,7 @@ func (s *Service) boxFor(r sessionRow, made resolved, now time.Time) row {
 	box := s.newRow(caller, holdfast.CreateSandbox{Environment: r.Environment, Name: r.Name, Restart: r.Shape.Restart, Env: r.Shape.Env,
 		Resources: r.Shape.Resources, Egress: r.Shape.Egress}, made.Image)
 	box.Owner, box.Spec.Layers = string(r.ID), made.Layers
+	box.Workdir, box.User = made.Recipe.Workdir, made.Recipe.User
 	box.Generation, box.CreatedAt, box.MintedAt, box.UpdatedAt = 1, now, now, now
 	return box
 }

@@ -3,30 +3,27 @@ package orchestrator
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// resolved is what a sandbox of an environment is made of.
-type resolved struct {
-	Build    holdfast.BuildID // "" where none is needed
-	Building bool             // it is not READY yet: who waits for it is told when it ends
-	Image    string
-	Layers   []holdfast.Layer // above the image
-	Recipe   holdfast.Recipe  // its defaults, below what a caller says
-}
-
-// environmentFor resolves what a create named, in its transaction.
-func (s *Service) environmentFor(_ context.Context, _ store.Tx, _ holdfast.ProjectID, name string) (resolved, error) {
-	image, err := s.config.Image(name)
-	return resolved{Image: image}, err
-}
-
 // checkpointFor resolves what a fork is made of, in its transaction: the checkpoint is
 // share-locked, so that its delete and the fork see each other (trap T53).
-func (s *Service) checkpointFor(_ context.Context, _ store.Tx, _ holdfast.ProjectID, id holdfast.CheckpointID) (resolved, error) {
-	return resolved{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "no checkpoint %s in this project", id).On(string(id))
+func (s *Service) checkpointFor(ctx context.Context, tx store.Tx, project holdfast.ProjectID, id holdfast.CheckpointID) (resolved, error) {
+	c, found, err := oneCheckpoint(ctx, tx, id, tx.ForShare())
+	if err != nil {
+		return resolved{}, err
+	}
+	if !found || c.Project != project {
+		return resolved{}, noCheckpoint(id)
+	}
+	if err := forkable(c, holdfast.CreateSandbox{Source: id}); err != nil {
+		return resolved{}, err
+	}
+	return resolved{Image: c.Spec.Image, Layers: c.Spec.Layers,
+		Recipe: holdfast.Recipe{Env: c.Spec.Env, Resources: c.Spec.Resources, Egress: c.Spec.Egress}}, nil
 }
 
 // buildEnd is how a build ended.
@@ -37,6 +34,38 @@ type buildEnd struct {
 }
 
 // endOfBuild is how a build ended, its row locked; nil while it is BUILDING.
-func (s *Service) endOfBuild(_ context.Context, _ store.Tx, id holdfast.BuildID) (*buildEnd, error) {
-	return &buildEnd{failure: &holdfast.Failure{Reason: holdfast.ReasonBuildFailed, Message: fmt.Sprintf("there is no build %s", id)}}, nil
+func (s *Service) endOfBuild(ctx context.Context, tx store.Tx, id holdfast.BuildID) (*buildEnd, error) {
+	b, found, _, err := lockBuild(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return &buildEnd{failure: &holdfast.Failure{Reason: holdfast.ReasonBuildFailed, Message: fmt.Sprintf("there is no build %s", id)}}, nil
+	}
+	return s.endOf(ctx, tx, b)
+}
+
+// endOf is how a locked build ended, for those who wait for it.
+func (s *Service) endOf(ctx context.Context, tx store.Tx, b buildRow) (*buildEnd, error) {
+	switch b.State {
+	case holdfast.BuildReady:
+		recipe, err := recipeOf(ctx, tx, b)
+		return &buildEnd{made: b.resolved(recipe)}, err
+	case holdfast.BuildFailed:
+		return &buildEnd{failure: b.Failure}, nil
+	case holdfast.BuildSuperseded:
+		return &buildEnd{newer: b.SupersededBy}, nil
+	}
+	return nil, nil
+}
+
+// advanceWaiting lets go on what waits for a build that has ended, in the transaction
+// that ends it: the build's row is locked (contract: E2).
+func (s *Service) advanceWaiting(ctx context.Context, u *unit, now time.Time, b buildRow) error {
+	end, err := s.endOf(ctx, u, b)
+	if err != nil || end == nil {
+		return err
+	}
+	_, err = s.follow(ctx, u, now, waitedFor{b.ID, *end})
+	return err
 }

@@ -144,7 +144,7 @@ func insertBoxes(ctx context.Context, tx store.Tx, boxes []row) error {
 	var values []string
 	var args []any
 	for _, r := range boxes {
-		spec, err := json.Marshal(r.Spec)
+		spec, err := json.Marshal(storedSpec{r.Spec, r.Workdir, r.User})
 		if err != nil {
 			return fmt.Errorf("insert sandboxes: %w", err)
 		}
@@ -276,16 +276,26 @@ func (s *Service) lookAtBuild(ctx context.Context, build holdfast.BuildID) error
 		if err != nil || end == nil {
 			return err
 		}
-		u := tx.(*unit)
-		switch {
-		case end.failure != nil:
-			moved, err = s.releaseWaiting(ctx, u, now, build, end.failure)
-		case end.newer != "":
-			moved, err = 1, s.moveWaiting(ctx, u, now, build, end.newer)
-		default:
-			moved, err = s.advanceBuilt(ctx, u, now, end.made)
-		}
+		moved, err = s.follow(ctx, tx.(*unit), now, waitedFor{build, *end})
 		return err
 	})
 	return skippedIf(moved == 0, err)
+}
+
+// waitedFor is a build that sessions wait for, with its end.
+type waitedFor struct {
+	build holdfast.BuildID
+	end   buildEnd
+}
+
+// follow advances, moves or releases those who wait for a build that has ended, and
+// returns how many they were.
+func (s *Service) follow(ctx context.Context, u *unit, now time.Time, w waitedFor) (moved int, err error) {
+	switch {
+	case w.end.failure != nil:
+		return s.releaseWaiting(ctx, u, now, w.build, w.end.failure)
+	case w.end.newer != "":
+		return 1, s.moveWaiting(ctx, u, now, w.build, w.end.newer)
+	}
+	return s.advanceBuilt(ctx, u, now, w.end.made)
 }

@@ -22,6 +22,9 @@ const (
 	SweepPurge      = "sandbox-purge"      // tombstones that were kept long enough
 	SweepBoots      = "sandbox-boots"      // what boots left that are over
 	SweepInbox      = "orchestrator-inbox" // old delivery rows of the fleet's and of hooks, and hooks' ended actions
+	SweepBuilds     = "build-operations"   // builds that nobody is at, or whose time is over
+	SweepBuilders   = "build-builders"     // builders of builds that have ended
+	SweepBuildPurge = "build-purge"        // builds that ended long ago and nothing is made of
 	SweepQuotas     = "project-quotas"     // counters that are not what sandboxes hold
 
 	SweepDeletions       = "checkpoint-operations" // deletes that are pending, and nobody is at them
@@ -49,6 +52,9 @@ func (s *Service) Sweeps() []reconcile.Sweep {
 	return []reconcile.Sweep{
 		{Name: SweepOperations, Every: pending, Page: s.dueOperations, ItemTimeout: operation.MaxClaim + closing,
 			Concurrency: 16, Pace: backlogPace},
+		{Name: SweepBuilds, Every: pending, Page: s.dueBuilds, ItemTimeout: operation.MaxClaim + closing, Concurrency: 16, Pace: backlogPace},
+		{Name: SweepBuilders, Every: rest, Page: s.leftBuilders, ItemTimeout: operation.MaxClaim},
+		{Name: SweepBuildPurge, Every: rest, Page: s.oldBuilds},
 		{Name: SweepExpiry, Every: expiry, Page: s.expired, Concurrency: 8, Pace: backlogPace},
 		{Name: SweepInstances, Every: rest, Page: s.instancePage},
 		{Name: SweepPurge, Every: rest, Page: s.oldTombstones, PageSize: 20 * purgeGroup, Concurrency: 2},

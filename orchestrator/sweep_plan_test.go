@@ -89,6 +89,7 @@ func (h *harness) populate(n int) {
 		SELECT 'ha-' || id, 'gh', id, 'r', 'e', 'default', '{}', 'DONE', '', '', 1, 1, 5, 5, 5, %d FROM sandbox`, far))
 	h.exec(`UPDATE hook_action SET state = 'PENDING' WHERE id LIKE '%02'`)
 	h.populateSessions(far)
+	h.populateBuilds(far)
 	for i := range 100 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+i))
 		h.fleet.seen[id] = holdfast.Observation{Instance: id, Incarnation: 1, Generation: 1, State: holdfast.InstanceRunning}
@@ -134,4 +135,22 @@ func (h *harness) populateSessions(far int64) {
 	h.exec(`INSERT INTO operation (id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at)
 		SELECT 'op-' || id, 'session', id, 'SUSPEND', 1, 'PENDING', 1, 1, 1, 1 FROM session WHERE ` + some(24))
 	h.exec(`UPDATE session SET state = 'WAITING', build = 'bd-' || SUBSTR(id, 4), sandbox = '' WHERE ` + some(21))
+}
+
+// populateBuilds writes one for each of 5,000 sandboxes, most of them READY, long
+// ended and kept.
+func (h *harness) populateBuilds(far int64) {
+	h.t.Helper()
+	h.exec(fmt.Sprintf(`INSERT INTO environment_build (id, project, environment, name, version, state, sandbox, image, cleared, created_at, updated_at, deadline, finished_at)
+		SELECT 'bd-' || SUBSTR(id, 4), project, 'en-1', 'tools', 1, 'READY', id, 'base', TRUE, 1, 1, %d, 5 FROM sandbox ORDER BY id LIMIT 5000`, far))
+	h.exec(`INSERT INTO environment_version (environment, version, recipe, created_at)
+		SELECT CASE WHEN id = 'sb-10000000' THEN 'en-1' ELSE id END, 1, '{"base":"base","setup":"x"}', 1 FROM sandbox`)
+	some := func(k int) string { return fmt.Sprintf(`CAST(SUBSTR(id, 4) AS INTEGER) %% 100 = %d`, k) }
+	h.exec(`UPDATE environment_build SET state = 'BUILDING', finished_at = 0, cleared = FALSE WHERE ` + some(21))
+	h.exec(`UPDATE environment_build SET state = 'BUILDING', finished_at = 0, cleared = FALSE, deadline = 5 WHERE ` + some(22))
+	h.exec(fmt.Sprintf(`UPDATE environment_build SET cleared = FALSE, finished_at = %d WHERE `, far) + some(23))
+	h.exec(`UPDATE environment_build SET kept = FALSE WHERE ` + some(24))
+	h.exec(fmt.Sprintf(`UPDATE environment_build SET kept = FALSE, finished_at = %d WHERE `, far) + some(25))
+	h.exec(`INSERT INTO operation (id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at)
+		SELECT 'op-' || id, 'build', id, 'BUILD', 1, 'PENDING', 1, 1, 1, 1 FROM environment_build WHERE state = 'BUILDING'`)
 }

@@ -33,6 +33,8 @@ func transitional(kind string) []string {
 		return []string{string(holdfast.CheckpointCreating), string(holdfast.CheckpointDeleting)}
 	case "hook-action":
 		return []string{string(holdfast.HookActionPending)}
+	case "build":
+		return []string{string(holdfast.BuildBuilding)}
 	case "operation":
 		return []string{string(holdfast.OperationPending)}
 	case "instance":
@@ -93,7 +95,7 @@ func parties(t *testing.T) []party {
 	t.Helper()
 	return []party{
 		{orchestrator.Registry(), reconcile.Inventory{
-			States: owners(t, "sandbox", "checkpoint", "session", "task", "operation", "hook-action"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
+			States: owners(t, "sandbox", "build", "checkpoint", "session", "task", "operation", "hook-action"), Tables: tables(t, orchestrator.Migrations()), Deliveries: deliveries("orchestrator"),
 			Sweeps: names((&orchestrator.Service{}).Sweeps()), Hops: []string{"H1", "H2", "H5", "H6", "H8", "H9", "H10", "H11"},
 		}},
 		{fleet.Registry(), reconcile.Inventory{

@@ -30,6 +30,7 @@ func machines() []machine {
 		{"session", "SessionState", table2text(holdfast.SessionTransitions())},
 		{"checkpoint", "CheckpointState", table2text(holdfast.CheckpointTransitions())},
 		{"task", "TaskState", table2text(holdfast.TaskTransitions())},
+		{"build", "BuildState", table2text(holdfast.BuildTransitions())},
 		{"operation", "OperationState", table2text(holdfast.OperationTransitions())},
 		{"hook-action", "HookActionState", table2text(holdfast.HookActionTransitions())},
 		{"host", "HostHealth", table2text(holdfast.HostHealthTransitions())},

@@ -1,0 +1,146 @@
+package orchestrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/operation"
+	"github.com/holdfast-dev/holdfast/reconcile"
+	"github.com/holdfast-dev/holdfast/store"
+)
+
+// dueBuilds finds builds that nobody is at: whose attempt was let go a while ago, or
+// whose time is over (contract: C1). Carrying one on asks the builder's host what
+// became of its setup.
+func (s *Service) dueBuilds(ctx context.Context, after string, limit int) (items []reconcile.Item, next string, err error) {
+	idle := holdfast.OperationUnclaimedAfter
+	if s.config.SweepEvery > 0 {
+		idle = min(idle, s.config.SweepEvery)
+	}
+	err = s.view(ctx, "due builds", func(tx store.Tx, now time.Time) error {
+		items, next = nil, ""
+		due, err := operation.Due(ctx, tx, now, operation.DueFilter{ResourceKind: kindBuild, Idle: idle, After: after, Limit: limit})
+		if err != nil {
+			return err
+		}
+		for _, op := range due {
+			items = append(items, s.buildItem(op.ID, holdfast.BuildID(op.Resource.ID)))
+		}
+		if len(due) == limit {
+			next = due[len(due)-1].DueKey()
+		}
+		if after != "" {
+			return nil
+		}
+		late, err := gather(ctx, tx, scanBuild, fmt.Sprintf(`SELECT `+buildColumns+` FROM environment_build
+			WHERE state = 'BUILDING' AND deadline <= $1 ORDER BY deadline, id LIMIT %d`, limit), store.Micros(now))
+		for _, b := range late {
+			items = append(items, s.buildItem(string(b.ID), b.ID))
+		}
+		return err
+	})
+	return items, next, err
+}
+
+func (s *Service) buildItem(key string, id holdfast.BuildID) reconcile.Item {
+	return reconcile.Item{Key: key, Act: func(ctx context.Context) error { return s.carryOnBuild(ctx, id) }}
+}
+
+// leftBuilders finds builders of builds that have ended.
+func (s *Service) leftBuilders(ctx context.Context, after string, limit int) (items []reconcile.Item, next string, err error) {
+	err = s.view(ctx, "left builders", func(tx store.Tx, _ time.Time) error {
+		list, err := gather(ctx, tx, scanBuild, fmt.Sprintf(`SELECT `+buildColumns+` FROM environment_build
+			WHERE finished_at > 0 AND cleared = FALSE AND id > $1 ORDER BY id LIMIT %d`, limit), after)
+		items, next = nil, ""
+		for _, b := range list {
+			items = append(items, reconcile.Item{Key: string(b.ID), Act: func(ctx context.Context) error { return s.clearBuilder(ctx, b.ID) }})
+		}
+		if len(list) == limit {
+			next = string(list[limit-1].ID)
+		}
+		return err
+	})
+	return items, next, err
+}
+
+// oldBuilds finds builds that ended long ago and that nothing new is made of: those
+// that are not READY, those of deleted environments, and those that a newer one of
+// the same version has followed.
+func (s *Service) oldBuilds(ctx context.Context, after string, limit int) (items []reconcile.Item, next string, err error) {
+	at, last, err := parseExpiryKey(after)
+	if err != nil {
+		return nil, "", err
+	}
+	err = s.view(ctx, "old builds", func(tx store.Tx, now time.Time) error {
+		list, err := gather(ctx, tx, scanBuild, fmt.Sprintf(`SELECT `+buildColumns+` FROM environment_build WHERE finished_at > 0 AND kept = FALSE
+			AND finished_at <= $1 AND (finished_at, id) > ($2, $3) ORDER BY finished_at, id LIMIT %d`, limit),
+			store.Micros(now.Add(-holdfast.TombstoneKept)), at, last)
+		items, next = nil, ""
+		for _, b := range list {
+			items = append(items, reconcile.Item{Key: string(b.ID), Act: func(ctx context.Context) error { return s.purgeBuild(ctx, b.ID) }})
+		}
+		if len(list) == limit {
+			next = strconv.FormatInt(store.Micros(list[limit-1].FinishedAt), 10) + "/" + string(list[limit-1].ID)
+		}
+		return err
+	})
+	return items, next, err
+}
+
+// purgeBuild removes a build's record, with its log and journal. It lets go of its
+// layers: the blobs that nothing else needs are swept. Its request id stays.
+func (s *Service) purgeBuild(ctx context.Context, id holdfast.BuildID) error {
+	if err := s.removeLogs(ctx, id); err != nil {
+		return err
+	}
+	for {
+		var left int
+		err := s.update(ctx, "purge a build", func(tx store.Tx, _ time.Time) error {
+			b, found, now, err := lockBuild(ctx, tx, id)
+			if err != nil || !found || b.Kept || !b.Cleared || b.FinishedAt.IsZero() || b.FinishedAt.After(now.Add(-holdfast.TombstoneKept)) {
+				left = 0
+				return err
+			}
+			if left, err = operation.Purge(ctx, tx, b.resource(), purgeRows); err != nil || left == purgeRows {
+				return err
+			}
+			if err := dropLayers(ctx, tx, string(id)); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, `DELETE FROM environment_build WHERE id = $1`, string(id)); err != nil {
+				return fmt.Errorf("purge build %s: %w", id, err)
+			}
+			return nil
+		})
+		if err != nil || left < purgeRows {
+			return err
+		}
+	}
+}
+
+// removeLogs removes every log that an attempt at a build has put, the one that is
+// named among them.
+func (s *Service) removeLogs(ctx context.Context, id holdfast.BuildID) error {
+	if s.config.Blobs == nil {
+		return nil
+	}
+	for after := ""; ; {
+		infos, next, err := s.config.Blobs.List(ctx, buildPrefix(id), after, purgeRows)
+		if err != nil {
+			return fmt.Errorf("list the logs of build %s: %w", id, err)
+		}
+		for _, info := range infos {
+			err = errors.Join(err, s.config.Blobs.Delete(ctx, info.Key))
+		}
+		if err != nil {
+			return fmt.Errorf("remove the logs of build %s: %w", id, err)
+		}
+		if after = next; after == "" {
+			return nil
+		}
+	}
+}
