@@ -286,7 +286,7 @@ func (s *Service) askForSetup(ctx context.Context, a *buildAttempt) error {
 // captureBuild copies the builder's disk into the blob store, with the log, and makes
 // the build READY.
 func (s *Service) captureBuild(ctx context.Context, a *buildAttempt) error {
-	if err := s.keepLog(ctx, a); err != nil {
+	if err := s.saveLog(ctx, a); err != nil {
 		return err
 	}
 	at := s.lineage.Load()
@@ -322,7 +322,7 @@ func (s *Service) captureBuild(ctx context.Context, a *buildAttempt) error {
 // failBuild ends a build whose setup failed, or whose time is over: everything that
 // its setup started ends with the builder.
 func (s *Service) failBuild(ctx context.Context, a *buildAttempt, step buildStep) error {
-	if err := s.keepLog(ctx, a); err != nil && step != stepExpire {
+	if err := s.saveLog(ctx, a); err != nil && step != stepExpire {
 		return err
 	}
 	return s.endBuild(ctx, a, buildOutcome{state: holdfast.BuildFailed, failure: a.failure(step)})

@@ -245,7 +245,7 @@ func (s *Service) clearBuilder(ctx context.Context, id holdfast.BuildID) error {
 	if err != nil || !found || b.FinishedAt.IsZero() || b.Cleared {
 		return skippedIf(err == nil, err)
 	}
-	kept, err := s.readLog(ctx, b, r, 0)
+	kept, err := s.copyLog(ctx, b, r, 0)
 	if err != nil && holdfast.Transient(err) && !late {
 		return err
 	}

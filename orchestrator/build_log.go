@@ -13,8 +13,8 @@ import (
 	"github.com/holdfast-dev/holdfast/store"
 )
 
-// keptLog is a build's log, as it was put into the blob store, and its end.
-type keptLog struct {
+// savedLog is a build's log, as it was put into the blob store, and its end.
+type savedLog struct {
 	log  buildLog
 	tail string
 }
@@ -23,12 +23,12 @@ type keptLog struct {
 // builder's disk lies with the checkpoints.
 func buildPrefix(id holdfast.BuildID) string { return "builds/" + string(id) + "/" }
 
-// keepLog puts the setup's log into the blob store, once, before the build ends.
-func (s *Service) keepLog(ctx context.Context, a *buildAttempt) error {
+// saveLog puts the setup's log into the blob store, once, before the build ends.
+func (s *Service) saveLog(ctx context.Context, a *buildAttempt) error {
 	if a.build.Log.Key != "" || a.build.Process == "" {
 		return nil
 	}
-	kept, err := s.readLog(ctx, a.build, a.builder, a.claim.Number)
+	kept, err := s.copyLog(ctx, a.build, a.builder, a.claim.Number)
 	if err != nil {
 		return err
 	}
@@ -40,17 +40,17 @@ func (s *Service) keepLog(ctx context.Context, a *buildAttempt) error {
 	})
 }
 
-// readLog copies what the host has of a setup's output into the blob store, under a key
+// copyLog copies what the host has of a setup's output into the blob store, under a key
 // of this attempt's own. Where nothing is to be had for good, nothing is kept.
-func (s *Service) readLog(ctx context.Context, b buildRow, builder row, claim int64) (keptLog, error) {
+func (s *Service) copyLog(ctx context.Context, b buildRow, builder row, claim int64) (savedLog, error) {
 	if b.Process == "" || b.Log.Key != "" || !accessRecorded.fits(builder.State) {
-		return keptLog{}, nil
+		return savedLog{}, nil
 	}
 	p, err := s.GetProcess(ctx, b.caller(), b.Sandbox, b.Process)
 	if err != nil {
-		return keptLog{}, gone(err)
+		return savedLog{}, gone(err)
 	}
-	kept := keptLog{log: buildLog{From: max(0, p.StdoutSize-holdfast.MaxBuildLog)}}
+	kept := savedLog{log: buildLog{From: max(0, p.StdoutSize-holdfast.MaxBuildLog)}}
 	var end tail
 	copied, out := io.Pipe()
 	read := make(chan error, 1)
@@ -83,7 +83,7 @@ func (s *Service) readLog(ctx context.Context, b buildRow, builder row, claim in
 	}
 	err = errors.Join(err, copied.CloseWithError(err))
 	if from := <-read; from != nil {
-		return keptLog{}, gone(from)
+		return savedLog{}, gone(from)
 	}
 	kept.tail = tidy(end.text())
 	return kept, err

@@ -76,9 +76,9 @@ const jointCreate = `, keyed AS (
 ) SELECT g.position, 1 / CASE WHEN (SELECT COALESCE(SUM(n), 0) FROM counted) = (SELECT COUNT(*) FROM keyed) THEN 1 ELSE 0 END::bigint, now FROM made g, clock`
 
 // createAtOnce is tryCreate in the usual case: the key is new, the sandbox's shard
-// has room, it is no fork, and nobody asked for the project's events.
+// has room, it is no fork and of no build, and nobody asked for the project's events.
 func (s *Service) createAtOnce(ctx context.Context, in holdfast.CreateSandbox, f fingerprint, fresh row) (begun, bool) {
-	if !s.quiet(fresh.Project) || in.Source != "" || s.checkTTL(in.TTL) != nil {
+	if !s.quiet(fresh.Project) || fresh.Spec.Image == "" || s.checkTTL(in.TTL) != nil {
 		return begun{}, false
 	}
 	fresh.Generation = 1

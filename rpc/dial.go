@@ -31,7 +31,8 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Webhooks:   webhookDialer{holdfastv1connect.NewWebhookServiceClient(httpClient, baseURL, options...)},
 		Hooks:      hookDialer{holdfastv1connect.NewHookServiceClient(httpClient, baseURL, options...)},
 
-		Checkpoints: checkpointDialer{holdfastv1connect.NewCheckpointServiceClient(httpClient, baseURL, options...)},
+		Checkpoints:  checkpointDialer{holdfastv1connect.NewCheckpointServiceClient(httpClient, baseURL, options...)},
+		Environments: environmentDialer{holdfastv1connect.NewEnvironmentServiceClient(httpClient, baseURL, options...)},
 	}
 }
 

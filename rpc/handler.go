@@ -41,8 +41,9 @@ type Services struct {
 	Webhooks   holdfast.WebhookService
 	Hooks      holdfast.HookService
 
-	Checkpoints holdfast.CheckpointService
-	Tasks       holdfast.TaskService
+	Checkpoints  holdfast.CheckpointService
+	Tasks        holdfast.TaskService
+	Environments holdfast.EnvironmentService
 }
 
 // Options say how a handler lets callers in and what it tells of itself.
@@ -94,6 +95,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName,
 		holdfastv1connect.EventServiceName, holdfastv1connect.WebhookServiceName, holdfastv1connect.HookServiceName,
 		holdfastv1connect.TaskServiceName,
+		holdfastv1connect.EnvironmentServiceName,
 	}
 	reflector := grpcreflect.NewStaticReflector(append([]string{grpchealth.HealthV1ServiceName}, names...)...)
 
@@ -116,6 +118,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(holdfastv1connect.NewWebhookServiceHandler(webhookHandler{services.Webhooks}, handling...))
 	closed.Handle(holdfastv1connect.NewHookServiceHandler(hookHandler{services.Hooks}, handling...))
 	closed.Handle(holdfastv1connect.NewCheckpointServiceHandler(checkpointHandler{services.Checkpoints}, handling...))
+	closed.Handle(holdfastv1connect.NewEnvironmentServiceHandler(environmentHandler{services.Environments}, bulk...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))
 	closed.Handle(grpcreflect.NewHandlerV1Alpha(reflector, handling...))
 

@@ -69,6 +69,10 @@ func listName(value any) string {
 		return "deliveries"
 	case holdfast.TaskPage:
 		return "tasks"
+	case holdfast.EnvironmentPage:
+		return "environments"
+	case holdfast.BuildPage:
+		return "builds"
 	}
 	return ""
 }
@@ -121,6 +125,14 @@ func message(value any) (proto.Message, error) {
 		return taskToWire(value), nil
 	case holdfast.TaskPage:
 		return tasksToWire(value), nil
+	case holdfast.Environment:
+		return environmentToWire(value), nil
+	case holdfast.EnvironmentPage:
+		return environmentsToWire(value), nil
+	case holdfast.Build:
+		return buildToWire(value), nil
+	case holdfast.BuildPage:
+		return buildsToWire(value), nil
 	case *holdfast.Error:
 		return errorToWire(value), nil
 	case holdfast.Host:

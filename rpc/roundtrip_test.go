@@ -61,6 +61,7 @@ func wordFor(t reflect.Type, other string) string {
 		reflect.TypeFor[holdfast.HostHealth]():     string(holdfast.HostSuspect),
 		reflect.TypeFor[holdfast.HostDuty]():       string(holdfast.HostDraining),
 		reflect.TypeFor[holdfast.InstanceState]():  string(holdfast.InstanceUnknown),
+		reflect.TypeFor[holdfast.BuildState]():     string(holdfast.BuildSuperseded),
 		reflect.TypeFor[holdfast.Role]():           string(holdfast.RoleAdmin),
 
 		reflect.TypeFor[holdfast.HookKind]():        string(holdfast.HookStandard),
@@ -170,6 +171,31 @@ func shownInstances() holdfast.InstancePage {
 	o := &page.Instances[0]
 	o.Ports, o.Address, o.HostURL, o.HostHealth, o.HostDuty, o.BootID, o.Life = nil, "", "", "", "", "", ""
 	return page
+}
+
+func (e echo) CreateEnvironment(_ context.Context, _ holdfast.Caller, in holdfast.CreateEnvironment) (holdfast.Environment, error) {
+	e.asked <- in
+	return filled[holdfast.Environment](), nil
+}
+
+func (e echo) ListEnvironments(_ context.Context, _ holdfast.Caller, in holdfast.ListEnvironments) (holdfast.EnvironmentPage, error) {
+	e.asked <- in
+	return filled[holdfast.EnvironmentPage](), nil
+}
+
+func (e echo) BuildEnvironment(_ context.Context, _ holdfast.Caller, in holdfast.BuildEnvironment) (holdfast.Build, error) {
+	e.asked <- in
+	return filled[holdfast.Build](), nil
+}
+
+func (e echo) ListBuilds(_ context.Context, _ holdfast.Caller, in holdfast.ListBuilds) (holdfast.BuildPage, error) {
+	e.asked <- in
+	return filled[holdfast.BuildPage](), nil
+}
+
+func (e echo) StreamBuildLog(_ context.Context, _ holdfast.Caller, in holdfast.BuildLog, yield func(holdfast.OutputChunk) error) error {
+	e.asked <- in
+	return yield(holdfast.OutputChunk{Stream: holdfast.Stdout, Offset: 7, Data: []byte("x")})
 }
 
 func (e echo) GetMatrix(context.Context, holdfast.Caller) (holdfast.AuditMatrix, error) {
@@ -284,6 +310,40 @@ func TestNoFieldIsLostOnTheWayThereOrBack(t *testing.T) {
 	if err == nil {
 		same(t, "closing", struct{}{}, content.Close(), struct{}{})
 	}
+}
+
+func TestNoFieldOfAnEnvironmentIsLostOnTheWayThereOrBack(t *testing.T) {
+	e := echo{clienttest.New(), make(chan any, 1)}
+	services := serve(t, rpc.Services{Environments: e})
+	ctx, nobody := t.Context(), holdfast.Caller{}
+
+	create := filled[holdfast.CreateEnvironment]()
+	environment, err := services.Environments.CreateEnvironment(ctx, nobody, create)
+	same(t, "Environment", environment, err, filled[holdfast.Environment]())
+	same[any](t, "CreateEnvironment", e.last(t), nil, create)
+
+	list, page := filled[holdfast.ListEnvironments](), filled[holdfast.EnvironmentPage]()
+	page.Environments[0].Recipe = holdfast.Recipe{} // left out of lists
+	gotPage, err := services.Environments.ListEnvironments(ctx, nobody, list)
+	same(t, "EnvironmentPage", gotPage, err, page)
+	same[any](t, "ListEnvironments", e.last(t), nil, list)
+
+	begin := filled[holdfast.BuildEnvironment]()
+	build, err := services.Environments.BuildEnvironment(ctx, nobody, begin)
+	same(t, "Build", build, err, filled[holdfast.Build]())
+	same[any](t, "BuildEnvironment", e.last(t), nil, begin)
+
+	builds := filled[holdfast.ListBuilds]()
+	gotBuilds, err := services.Environments.ListBuilds(ctx, nobody, builds)
+	same(t, "BuildPage", gotBuilds, err, filled[holdfast.BuildPage]())
+	same[any](t, "ListBuilds", e.last(t), nil, builds)
+
+	log := filled[holdfast.BuildLog]()
+	err = services.Environments.StreamBuildLog(ctx, nobody, log, func(c holdfast.OutputChunk) error {
+		same(t, "OutputChunk", c, nil, holdfast.OutputChunk{Stream: holdfast.Stdout, Offset: 7, Data: []byte("x")})
+		return nil
+	})
+	same[any](t, "BuildLog", e.last(t), err, log)
 }
 
 func TestTheZeroOfEverythingStaysZero(t *testing.T) {

@@ -54,6 +54,10 @@ type Fake struct {
 	taken       map[string]holdfast.CheckpointID // by request id
 
 	hooked hooked
+
+	environments map[string]*holdfast.Environment // by name
+	builds       map[holdfast.BuildID]*holdfast.Build
+	buildsOf     map[string]holdfast.BuildID // by request id
 }
 
 // New makes a fake without a sandbox. Hooks are set before the first call.
@@ -73,12 +77,16 @@ func New() *Fake {
 
 		checkpoints: map[holdfast.CheckpointID]*holdfast.Checkpoint{},
 		taken:       map[string]holdfast.CheckpointID{},
+
+		environments: map[string]*holdfast.Environment{},
+		builds:       map[holdfast.BuildID]*holdfast.Build{},
+		buildsOf:     map[string]holdfast.BuildID{},
 	}
 }
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f,
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f, Environments: f,
 		Events: f, Webhooks: f, Hooks: f}
 }
 

@@ -106,7 +106,7 @@ func (a *app) hint(e *holdfast.Error) string {
 	case holdfast.ReasonNoSuchCommand:
 		return "correct the command, or use an environment that has it"
 	case holdfast.ReasonNoSuchImage:
-		return `use "base" or "debian", which always exist`
+		return `use "base" or "debian", which always exist, or an environment: holdfast env list`
 	case holdfast.ReasonCreateFailed:
 		return "see why: holdfast sandbox logs " + orWord(e.Resource, "ID") + "; then create another"
 	case holdfast.ReasonQuota:
@@ -118,6 +118,9 @@ func (a *app) hint(e *holdfast.Error) string {
 	}
 	switch e.Code {
 	case holdfast.NotFound:
+		if e.Details["environment"] != "" {
+			return "list what there is: holdfast env list"
+		}
 		return "list what there is: " + listing(e.Resource)
 	case holdfast.Unauthenticated, holdfast.PermissionDenied:
 		return "give a key with --api-key or HOLDFAST_API_KEY, or run this where " + a.adminKeyFile() + " can be read"
@@ -149,6 +152,8 @@ func listing(resource string) string {
 	switch {
 	case kind == holdfast.PrefixKey:
 		return "holdfast key list --all"
+	case kind == holdfast.PrefixBuild:
+		return "holdfast env builds"
 	case kind == holdfast.PrefixProject, resource != "" && none != nil:
 		return "holdfast project list"
 	}

@@ -24,6 +24,9 @@ import (
 // an environment is named like its base image.
 func imageOf(environment string) (string, error) { return environment, image.Known(environment) }
 
+// pinOf gives an image the digest of what it names now.
+func pinOf(ctx context.Context, ref string) (string, error) { return image.Pin(ctx, ref) }
+
 // images is the image store as the host agent wants it.
 type images struct{ store *image.Store }
 

@@ -156,7 +156,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	}
 	s.orchestrator, err = orchestrator.New(ctx, orchestrator.Config{
 		DB: db, Joiner: db.joiner, Blobs: s.blobs, Exclusive: !s.config.shared(), ClusterKey: s.key, FleetSecret: s.key.Secret(hop.Fleet),
-		Fleet: s.dialFleet(), Operators: s.dialOperator(), Guest: s.dialGuest, Image: imageOf, Process: processName(),
+		Fleet: s.dialFleet(), Operators: s.dialOperator(), Guest: s.dialGuest, Image: imageOf, Pin: pinOf, Process: processName(),
 		ClaimTTL: s.config.ClaimTTL, MaxTTL: s.config.MaxTTL, Retention: s.config.Retention, SweepEvery: s.config.SweepEvery, AllowPrivateWebhooks: s.config.AllowPrivateWebhooks, Logger: s.config.Logger.With("party", "orchestrator"), Clock: s.config.Clock,
 	})
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	}
 	s.services = rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
 		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
-		Projects: s.orchestrator, Keys: s.orchestrator, Checkpoints: s.orchestrator,
+		Projects: s.orchestrator, Keys: s.orchestrator, Checkpoints: s.orchestrator, Environments: s.orchestrator,
 		Events: s.orchestrator, Webhooks: s.orchestrator, Hooks: s.orchestrator, Tasks: s.orchestrator}
 	api := rpc.NewHandler(s.services, options)
 	mux.Handle("/", api)
