@@ -74,6 +74,11 @@ func TestT50_AForkIsAnotherSandboxWithTheDiskOfItsSource(t *testing.T) {
 	if keys := h.keysOf(fork); !slices.Equal(keys, []string{"checkpoints/" + string(c.ID) + "/1"}) {
 		t.Errorf("made of %v", keys)
 	}
+	for _, l := range h.fleet.levels() {
+		if l.Instance == fork.Instance && (l.Spec.Owner != string(fork.ID) || l.MintedAt.Before(c.CreatedAt)) {
+			t.Errorf("its instance belongs to %s, minted %s", l.Spec.Owner, l.MintedAt)
+		}
+	}
 	own := h.rowsOf(fork)
 	if own["process_request"] != 0 || own["delivery"] != 0 || own["operation"] != 1 || own["sandbox_label"] != 0 {
 		t.Errorf("it has rows of its source: %v", own)

@@ -113,6 +113,36 @@ func copies() []Mutant {
 			Edits:   edit("layer.Pack(ctx, d.files(ref).upper(), w, ofThisBoot()...)", "layer.Pack(ctx, d.files(ref).upper(), w)"),
 			Noticed: noticed(tests("runtime/runc", "TestConformance/T50_ACheckpointHasTheFilesAndNoSecret")),
 		},
+		{
+			Name: "T50 fork", Trap: 50, File: "orchestrator/fork.go",
+			Mistake: "a fork takes over all of its source's spec, so that its instance belongs to the source",
+			Edits:   edit("r.Source, r.Environment, r.Spec.Image, r.Spec.Layers = c.ID, c.Environment, c.Spec.Image, c.Spec.Layers", "r.Source, r.Environment, r.Spec = c.ID, c.Environment, c.Spec"),
+			Noticed: noticed(tests("orchestrator", "TestT50_AForkIsAnotherSandboxWithTheDiskOfItsSource")),
+		},
+		{
+			Name: "T53 fork", Trap: 53, File: "orchestrator/fork.go",
+			Mistake: "a fork looks at its checkpoint without holding it, which a delete removes the blobs of meanwhile",
+			Edits:   edit("oneCheckpoint(ctx, tx, in.Source, tx.ForShare())", "oneCheckpoint(ctx, tx, in.Source, \"\")"),
+			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT53_ADeleteWaitsForAForkThatIsBeingRecorded")),
+		},
+		{
+			Name: "T53 layers", Trap: 53, File: "orchestrator/checkpoint_delete.go",
+			Mistake: "a delete removes every blob of its checkpoint, those too that forks are made of",
+			Edits:   edit("\t\tif needed[key] {\n\t\t\tcontinue\n\t\t}\n", "\t\t_ = needed\n"),
+			Noticed: noticed(tests("orchestrator", "TestE4_SharedLayersStayUntilNothingIsMadeOfThem")),
+		},
+		{
+			Name: "T52 blobs", Trap: 52, File: "orchestrator/checkpoint_sweep.go",
+			Mistake: "a blob of a checkpoint that the database does not know counts as nobody's, and is removed",
+			Edits:   edit("\t\treturn err == nil && at.Forgets(born)\n", "\t\treturn err == nil && at.RecoveredAt.IsZero() && !born.IsZero()\n"),
+			Noticed: noticed(tests("orchestrator", "TestT52_BlobsOfUnknownCheckpointsAreKept")),
+		},
+		{
+			Name: "T38 checkpoint", Trap: 38, File: "orchestrator/checkpoint_attempt.go",
+			Mistake: "a checkpoint whose operation is superseded fails, and its host is never told to end the copy",
+			Edits:   edit("c.State, c.Copying = holdfast.CheckpointFailed, true", "c.State, c.Copying = holdfast.CheckpointFailed, false"),
+			Noticed: noticed(tests("orchestrator", "TestA7_ASuspendOrDeleteTakesACheckpointsPlace")),
+		},
 	}
 }
 
