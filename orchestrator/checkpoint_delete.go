@@ -63,7 +63,7 @@ func (s *Service) beginDeletion(ctx context.Context, caller holdfast.Caller, id 
 			return noCheckpoint(id)
 		}
 		// The sandbox's lock comes first, as everywhere; it may be purged.
-		r, there, now, err := lockRow(ctx, tx, known.Sandbox)
+		r, there, _, err := lockRow(ctx, tx, known.Sandbox)
 		if err != nil {
 			return err
 		}
@@ -71,7 +71,8 @@ func (s *Service) beginDeletion(ctx context.Context, caller holdfast.Caller, id 
 		if err != nil || !found {
 			return errors.Join(err, noCheckpoint(id))
 		}
-		if now, err = tx.Now(ctx); err != nil {
+		now, err := tx.Now(ctx)
+		if err != nil {
 			return err
 		}
 		d.checkpoint = c

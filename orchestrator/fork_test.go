@@ -235,6 +235,8 @@ func TestT53_ADeleteWaitsForAForkThatIsBeingRecorded(t *testing.T) {
 	source := h.mustCreate("one")
 	c := h.mustTake("c", source.ID)
 	looked, goOn, forked := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
 	var layers []holdfast.Layer
 	go func() {
 		forked <- h.db.Update(context.Background(), func(tx store.Tx) error {
@@ -256,7 +258,7 @@ func TestT53_ADeleteWaitsForAForkThatIsBeingRecorded(t *testing.T) {
 		default:
 		}
 	}
-	close(goOn)
+	release()
 	if err := <-forked; err != nil {
 		t.Fatal(err)
 	}
