@@ -48,7 +48,7 @@ func positional(query string) (string, []int) {
 // quoted is the end of the string, the quoted name or the comment that begins at i; i where none does.
 func quoted(query string, i int) int {
 	rest := query[i:]
-	ends := ""
+	var ends string
 	switch {
 	case rest[0] == '\'', rest[0] == '"', rest[0] == '`':
 		ends = rest[:1] // a doubled one ends it and begins the next
