@@ -71,34 +71,43 @@ func (c *Client) DeleteCheckpoint(ctx context.Context, in holdfast.MutateCheckpo
 // fork's request id names all of it: a repeat is the same fork, and takes no second
 // checkpoint (contract: A3).
 func (c *Client) ForkSandbox(ctx context.Context, source holdfast.SandboxID, in holdfast.CreateSandbox) (holdfast.Sandbox, error) {
-	const method = "ForkSandbox"
-	minted := in.RequestID == ""
+	return fork(ctx, c, forking{"ForkSandbox", string(source), in.RequestID}, func(ctx context.Context, requestID string, from holdfast.CheckpointID) (holdfast.Sandbox, error) {
+		in.RequestID, in.Source, in.Environment = requestID, from, ""
+		return c.CreateSandbox(ctx, in)
+	})
+}
+
+// forking is a fork that is asked for: of what, and under which request id.
+type forking struct{ method, source, requestID string }
+
+// fork takes the checkpoint, creates what begins with it, and deletes the checkpoint.
+func fork[Out any](ctx context.Context, c *Client, of forking, create func(ctx context.Context, requestID string, from holdfast.CheckpointID) (Out, error)) (out Out, err error) {
+	minted := of.requestID == ""
 	if minted {
-		in.RequestID = NewRequestID()
+		of.requestID = NewRequestID()
 	}
-	take := holdfast.CreateCheckpoint{RequestID: forkRequestID(in.RequestID), Source: string(source)}
+	take := holdfast.CreateCheckpoint{RequestID: forkRequestID(of.requestID), Source: of.source}
 	if err := take.Validate(); err != nil {
-		return holdfast.Sandbox{}, err
+		return out, err
 	}
-	if err := holdfast.CheckRequestID("request_id", in.RequestID); err != nil {
-		return holdfast.Sandbox{}, err
+	if err := holdfast.CheckRequestID("request_id", of.requestID); err != nil {
+		return out, err
 	}
 	if minted {
-		c.settings.requestID(method, in.RequestID)
+		c.settings.requestID(of.method, of.requestID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.settings.overall)
 	defer cancel()
 	taken, err := c.takeCheckpoint(ctx, take)
 	if err != nil {
-		return holdfast.Sandbox{}, err
+		return out, err
 	}
-	in.Source, in.Environment = taken.ID, ""
 	if taken.State == holdfast.CheckpointFailed {
-		return holdfast.Sandbox{}, checkpointFailed(taken)
+		return out, checkpointFailed(taken)
 	}
-	fork, err := c.CreateSandbox(ctx, in) // of a DELETED checkpoint too: that is a repeat, whose key is known
+	out, err = create(ctx, of.requestID, taken.ID) // of a DELETED checkpoint too: that is a repeat, whose key is known
 	if err != nil {
-		return holdfast.Sandbox{}, err
+		return out, err
 	}
 	_, err = attempt(ctx, c.settings.attempt, func(ctx context.Context) (holdfast.Checkpoint, error) {
 		return c.services.Checkpoints.DeleteCheckpoint(ctx, c.caller, holdfast.MutateCheckpoint{ID: taken.ID})
@@ -106,7 +115,7 @@ func (c *Client) ForkSandbox(ctx context.Context, source holdfast.SandboxID, in 
 	if err != nil && holdfast.CodeOf(err) != holdfast.NotFound {
 		c.settings.retry(Retry{Method: "DeleteCheckpoint", Attempt: 1, Cause: err}) // what is recorded is carried on there
 	}
-	return fork, nil
+	return out, nil
 }
 
 func checkpointFailed(c holdfast.Checkpoint) error {

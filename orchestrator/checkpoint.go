@@ -61,12 +61,36 @@ func (s *Service) CreateCheckpoint(ctx context.Context, caller holdfast.Caller, 
 
 // sourceOf is the sandbox whose disk a checkpoint of some source is. A session's is
 // its own sandbox.
-func (s *Service) sourceOf(_ context.Context, _ store.Tx, _ holdfast.Caller, source string) (holdfast.SandboxID, error) {
-	if holdfast.CheckID("source", holdfast.PrefixSandbox, source) != nil {
-		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable,
-			"this server takes checkpoints of sandboxes alone: name the session's sandbox").On(source)
+func (s *Service) sourceOf(ctx context.Context, tx store.Tx, caller holdfast.Caller, source string) (holdfast.SandboxID, error) {
+	if holdfast.CheckID("source", holdfast.PrefixSandbox, source) == nil {
+		return holdfast.SandboxID(source), nil
 	}
-	return holdfast.SandboxID(source), nil
+	r, found, err := oneSession(ctx, tx, `WHERE id = $1`, source)
+	switch {
+	case err != nil:
+		return "", err
+	case !found || r.Project != caller.Project:
+		return "", noSession(holdfast.SessionID(source))
+	case r.Sandbox == "":
+		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonState, "%s is %s: it has no disk yet", r.ID, r.State).
+			On(source).With("state", string(r.State))
+	}
+	return r.Sandbox, nil
+}
+
+// settled refuses a checkpoint of a session on which something is pending: that closed
+// its door, or is changing its sandbox. The sandbox is locked, as it is by whoever
+// begins an operation of its session.
+func settled(ctx context.Context, tx store.Tx, box row) error {
+	if !box.ofSession() {
+		return nil
+	}
+	pending, err := pendingOn(ctx, tx, operation.Resource{Kind: kindSession, ID: box.Owner})
+	if err != nil || pending == nil {
+		return err
+	}
+	return holdfast.E(holdfast.Aborted, holdfast.ReasonConflict, "the %s of %s is pending: finish it first, by repeating it, or wait", pending.Kind, box.Owner).
+		On(box.Owner).During(pending.ID).With("kind", pending.Kind).Retry(time.Second)
 }
 
 // beginCheckpoint is step 1: the key, the checkpoint and the claimed operation on its
@@ -98,6 +122,9 @@ func (s *Service) beginCheckpoint(ctx context.Context, caller holdfast.Caller, i
 			return notFound(id)
 		case b.row.Owner != "" && in.Source == string(id):
 			return owned(b.row)
+		}
+		if err := settled(ctx, tx, b.row); err != nil {
+			return err
 		}
 		return s.recordCheckpoint(ctx, tx, now, &b, &c)
 	})

@@ -15,9 +15,11 @@ type resolved struct {
 	Build    holdfast.BuildID // "" where none is needed
 	Building bool             // it is not READY yet: who waits for it is told when it ends
 	Version  string           // name@version of the recipe; "" where there is none
-	Image    string
-	Layers   []holdfast.Layer // above the image
-	Recipe   holdfast.Recipe  // its defaults, below what a caller says
+	// Environment is what the source of a fork was made from; "" where it is no fork.
+	Environment string
+	Image       string
+	Layers      []holdfast.Layer // above the image
+	Recipe      holdfast.Recipe  // its defaults, below what a caller says
 }
 
 // environmentFor resolves what a create named, in its transaction: the newest build

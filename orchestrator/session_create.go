@@ -132,6 +132,9 @@ func (s *Service) newSession(caller holdfast.Caller, in holdfast.CreateSession, 
 		},
 		Shape: shape{Restart: in.Restart, Env: in.Env, Resources: in.Resources, Egress: in.Egress, Repository: in.Repository},
 	}
+	if made.Environment != "" {
+		r.Environment = made.Environment
+	}
 	if !made.Building {
 		r.Shape = r.Shape.under(made.Recipe)
 	}
@@ -176,7 +179,7 @@ func (s *Service) boxFor(r sessionRow, made resolved, now time.Time) row {
 	caller := holdfast.Caller{Project: r.Project, Name: r.Creator}
 	box := s.newRow(caller, holdfast.CreateSandbox{Environment: r.Environment, Name: r.Name, Restart: r.Shape.Restart, Env: r.Shape.Env,
 		Resources: r.Shape.Resources, Egress: r.Shape.Egress}, made.Image)
-	box.Owner, box.Spec.Layers = string(r.ID), made.Layers
+	box.Owner, box.Source, box.Spec.Layers = string(r.ID), r.Source, made.Layers
 	box.Workdir, box.User = made.Recipe.Workdir, made.Recipe.User
 	box.Generation, box.CreatedAt, box.MintedAt, box.UpdatedAt = 1, now, now, now
 	return box

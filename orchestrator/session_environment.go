@@ -10,7 +10,8 @@ import (
 )
 
 // checkpointFor resolves what a fork is made of, in its transaction: the checkpoint is
-// share-locked, so that its delete and the fork see each other (trap T53).
+// share-locked, so that its delete and the fork see each other (trap T53). A fork of a
+// session has that one's hooks, and nothing else but what was on its disk (trap T50).
 func (s *Service) checkpointFor(ctx context.Context, tx store.Tx, project holdfast.ProjectID, id holdfast.CheckpointID) (resolved, error) {
 	c, found, err := oneCheckpoint(ctx, tx, id, tx.ForShare())
 	if err != nil {
@@ -22,8 +23,13 @@ func (s *Service) checkpointFor(ctx context.Context, tx store.Tx, project holdfa
 	if err := forkable(c, holdfast.CreateSandbox{Source: id}); err != nil {
 		return resolved{}, err
 	}
-	return resolved{Image: c.Spec.Image, Layers: c.Spec.Layers,
-		Recipe: holdfast.Recipe{Env: c.Spec.Env, Resources: c.Spec.Resources, Egress: c.Spec.Egress}}, nil
+	made := resolved{Image: c.Spec.Image, Layers: c.Spec.Layers, Environment: c.Environment,
+		Recipe: holdfast.Recipe{Env: c.Spec.Env, Resources: c.Spec.Resources, Egress: c.Spec.Egress}}
+	source, found, err := oneSession(ctx, tx, `WHERE id = $1`, c.Checkpoint.Source)
+	if found {
+		made.Recipe.Hooks = source.Shape.Hooks
+	}
+	return made, err
 }
 
 // buildEnd is how a build ended.

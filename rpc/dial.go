@@ -31,6 +31,7 @@ func Dial(httpClient *http.Client, baseURL, apiKey string, more ...connect.Clien
 		Webhooks:   webhookDialer{holdfastv1connect.NewWebhookServiceClient(httpClient, baseURL, options...)},
 		Hooks:      hookDialer{holdfastv1connect.NewHookServiceClient(httpClient, baseURL, options...)},
 
+		Sessions:     sessionDialer{holdfastv1connect.NewSessionServiceClient(httpClient, baseURL, options...)},
 		Checkpoints:  checkpointDialer{holdfastv1connect.NewCheckpointServiceClient(httpClient, baseURL, options...)},
 		Environments: environmentDialer{holdfastv1connect.NewEnvironmentServiceClient(httpClient, baseURL, options...)},
 	}

@@ -43,6 +43,7 @@ type Services struct {
 
 	Checkpoints  holdfast.CheckpointService
 	Tasks        holdfast.TaskService
+	Sessions     holdfast.SessionService
 	Environments holdfast.EnvironmentService
 }
 
@@ -92,7 +93,7 @@ func NewHandler(services Services, options Options) http.Handler {
 		holdfastv1connect.SandboxServiceName, holdfastv1connect.OperationServiceName,
 		holdfastv1connect.ProcessServiceName, holdfastv1connect.FileServiceName,
 		holdfastv1connect.AuditServiceName, holdfastv1connect.FleetServiceName,
-		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName,
+		holdfastv1connect.ProjectServiceName, holdfastv1connect.KeyServiceName, holdfastv1connect.CheckpointServiceName, holdfastv1connect.SessionServiceName,
 		holdfastv1connect.EventServiceName, holdfastv1connect.WebhookServiceName, holdfastv1connect.HookServiceName,
 		holdfastv1connect.TaskServiceName,
 		holdfastv1connect.EnvironmentServiceName,
@@ -117,6 +118,7 @@ func NewHandler(services Services, options Options) http.Handler {
 	closed.Handle(path, writable(events))
 	closed.Handle(holdfastv1connect.NewWebhookServiceHandler(webhookHandler{services.Webhooks}, handling...))
 	closed.Handle(holdfastv1connect.NewHookServiceHandler(hookHandler{services.Hooks}, handling...))
+	closed.Handle(holdfastv1connect.NewSessionServiceHandler(sessionHandler{services.Sessions}, handling...))
 	closed.Handle(holdfastv1connect.NewCheckpointServiceHandler(checkpointHandler{services.Checkpoints}, handling...))
 	closed.Handle(holdfastv1connect.NewEnvironmentServiceHandler(environmentHandler{services.Environments}, bulk...))
 	closed.Handle(grpcreflect.NewHandlerV1(reflector, handling...))

@@ -57,6 +57,8 @@ func listName(value any) string {
 		return "keys"
 	case holdfast.CheckpointPage:
 		return "checkpoints"
+	case holdfast.SessionPage:
+		return "sessions"
 	case holdfast.WebhookPage:
 		return "webhooks"
 	case holdfast.DeadLetterPage:
@@ -113,6 +115,10 @@ func message(value any) (proto.Message, error) {
 		return createdKeyToWire(value), nil
 	case holdfast.KeyPage:
 		return keysToWire(value), nil
+	case holdfast.Session:
+		return sessionToWire(value), nil
+	case holdfast.SessionPage:
+		return sessionsToWire(value), nil
 	case holdfast.Checkpoint:
 		return checkpointToWire(value), nil
 	case holdfast.CheckpointPage:

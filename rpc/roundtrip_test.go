@@ -66,6 +66,7 @@ func wordFor(t reflect.Type, other string) string {
 
 		reflect.TypeFor[holdfast.HookKind]():        string(holdfast.HookStandard),
 		reflect.TypeFor[holdfast.HookActionState](): string(holdfast.HookActionFailed),
+		reflect.TypeFor[holdfast.SessionState]():    string(holdfast.SessionWaiting),
 		reflect.TypeFor[holdfast.CheckpointState](): string(holdfast.CheckpointDeleting),
 	}
 	if word, ok := words[t]; ok {

@@ -55,7 +55,7 @@ func (w *World) runOrchestrator(ctx context.Context, l *life) error {
 	deliveries := s.DeliveryHandler()
 	mux := http.NewServeMux()
 	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s, Operations: s, Processes: s, Files: s, Audit: s, Fleet: operators,
-		Projects: s, Keys: s, Checkpoints: s}, rpc.Options{Authenticate: authenticate, Logger: w.config.Logger}))
+		Projects: s, Keys: s, Checkpoints: s, Sessions: s}, rpc.Options{Authenticate: authenticate, Logger: w.config.Logger}))
 	for _, path := range []string{"/deliveries/instances", "/deliveries/fleet", "/telemetry"} {
 		mux.Handle(path, deliveries)
 	}

@@ -19,6 +19,9 @@ func (f *Fake) CreateCheckpoint(ctx context.Context, caller holdfast.Caller, in 
 			return nil
 		}
 		s, ok := f.sandboxes[holdfast.SandboxID(in.Source)]
+		if session, is := f.sessions[holdfast.SessionID(in.Source)]; is {
+			s, ok = f.sandboxes[session.Sandbox]
+		}
 		if !ok {
 			return unknown("sandbox", in.Source)
 		}

@@ -50,6 +50,9 @@ type Fake struct {
 	projects  map[string]*holdfast.Project // by name
 	keys      map[holdfast.KeyID]*holdfast.Key
 
+	sessions       map[holdfast.SessionID]*holdfast.Session
+	sessionRequest map[string]holdfast.SessionID // by request id
+
 	checkpoints map[holdfast.CheckpointID]*holdfast.Checkpoint
 	taken       map[string]holdfast.CheckpointID // by request id
 
@@ -75,6 +78,8 @@ func New() *Fake {
 		projects:  map[string]*holdfast.Project{"default": project(holdfast.ProjectDefault, "default", holdfast.QuotaChange{}, time.Now())},
 		keys:      map[holdfast.KeyID]*holdfast.Key{},
 
+		sessions: map[holdfast.SessionID]*holdfast.Session{}, sessionRequest: map[string]holdfast.SessionID{},
+
 		checkpoints: map[holdfast.CheckpointID]*holdfast.Checkpoint{},
 		taken:       map[string]holdfast.CheckpointID{},
 
@@ -86,7 +91,7 @@ func New() *Fake {
 
 // Services returns the fake as what a handler serves, or a client is made over.
 func (f *Fake) Services() rpc.Services {
-	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f, Environments: f,
+	return rpc.Services{Sandboxes: f, Operations: f, Processes: f, Files: f, Audit: f, Fleet: f, Projects: f, Keys: f, Checkpoints: f, Environments: f, Sessions: f,
 		Events: f, Webhooks: f, Hooks: f}
 }
 

@@ -74,7 +74,7 @@ func newRootCommand(a *app) *cobra.Command {
 		}
 		return nil
 	}
-	root.AddCommand(newSandboxCommand(a), newCheckpointCommand(a), newEnvCommand(a), newTaskCommand(a), newProjectCommand(a), newKeyCommand(a), newHostCommand(a), newWebhookCommand(a), newHookCommand(a), newEventsCommand(a),
+	root.AddCommand(newSandboxCommand(a), newSessionCommand(a), newCheckpointCommand(a), newEnvCommand(a), newTaskCommand(a), newProjectCommand(a), newKeyCommand(a), newHostCommand(a), newWebhookCommand(a), newHookCommand(a), newEventsCommand(a),
 		newServeCommand(), newDoctorCommand(a), newAuditCommand(a), newMCPCommand(a), newRecoverCommand(a), newVersionCommand(a))
 	return root
 }

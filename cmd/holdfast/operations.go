@@ -11,7 +11,7 @@ import (
 func newOperationsCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "operations ID",
-		Short: "Show a sandbox's journal, newest first",
+		Short: "Show the journal of a sandbox or session, newest first",
 		Args:  exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in := holdfast.ListOperations{Resource: args[0], PageSize: holdfast.MaxPageSize}

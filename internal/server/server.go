@@ -177,7 +177,7 @@ func (s *Server) startOrchestrator(ctx, loopCtx context.Context, mux *http.Serve
 	s.services = rpc.Services{Sandboxes: s.orchestrator, Operations: s.orchestrator,
 		Processes: s.orchestrator, Files: s.orchestrator, Audit: s.orchestrator, Fleet: s.dialOperator(),
 		Projects: s.orchestrator, Keys: s.orchestrator, Checkpoints: s.orchestrator, Environments: s.orchestrator,
-		Events: s.orchestrator, Webhooks: s.orchestrator, Hooks: s.orchestrator, Tasks: s.orchestrator}
+		Events: s.orchestrator, Webhooks: s.orchestrator, Hooks: s.orchestrator, Tasks: s.orchestrator, Sessions: s.orchestrator}
 	api := rpc.NewHandler(s.services, options)
 	mux.Handle("/", api)
 	mux.Handle("/mcp", s.serveMCP(api, options))
