@@ -172,6 +172,20 @@ func TestTheChainOfAForkIsThatOfItsSourceAndOneMore(t *testing.T) {
 	}
 }
 
+// Where a runtime's layers have all that is below them, a checkpoint is one layer.
+func TestAWholeLayerNeedsNoneBelowIt(t *testing.T) {
+	d := newDepot(t)
+	b := start(t, newWorld(), t.TempDir(), newClock(), withBlobs(d), func(b *bench) {
+		b.config.Layers, b.driver.capabilities.WholeLayers = pile{}, true
+	})
+	level := b.level(1, 1, holdfast.DesiredRunning)
+	level.Spec.Layers = []holdfast.Layer{{Key: "a/1", SHA256: "a"}}
+	b.ensure(level, holdfast.InstanceRunning)
+	if o := b.copied(b.copyLevel(1, holdfast.CheckpointPresent), holdfast.CopyPresent); len(o.Layers) != 1 || o.Layers[0].Key == "a/1" {
+		t.Errorf("observed %+v", o.Layers)
+	}
+}
+
 // pile is a host's layers, each there already.
 type pile struct{}
 
