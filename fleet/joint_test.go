@@ -41,6 +41,15 @@ func jointly(t *testing.T) *world {
 	return w
 }
 
+// lookedAround is that the fleet has just looked at its hosts and at the clock, however slow
+// this machine is.
+func (w *world) lookedAround() {
+	w.fleet.saw(w.clock.Now())
+	w.fleet.roster.mu.Lock()
+	defer w.fleet.roster.mu.Unlock()
+	w.fleet.roster.at = w.clock.Now().Add(-rosterAge / 2)
+}
+
 // unwilling is a database that takes no transaction.
 type unwilling struct{ store.DB }
 
@@ -56,6 +65,7 @@ func TestAUsualCreateTakesJointStatementsAlone(t *testing.T) {
 	w.running()
 	db := w.fleet.db
 	w.fleet.db = unwilling{db}
+	w.lookedAround()
 	l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 	if o := w.ensure(l); !o.Reached(l) {
 		t.Errorf("%+v", o)
@@ -82,6 +92,7 @@ func TestAJointStatementRecordsWhatTheTransactionDoes(t *testing.T) {
 	create := func(j store.Joiner) (s seen) {
 		w.fleet.joiner = j
 		w.clock.pass(100 * time.Millisecond)
+		w.lookedAround()
 		l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 		m.onEnsure = func(l holdfast.Level) {
 			s.During = w.recorded(l.Instance)
@@ -125,6 +136,7 @@ func TestT53_AHostThatFillsUpWithinAJointStatementIsNotExceeded(t *testing.T) {
 	w.running()
 	var asks sync.WaitGroup
 	var placed atomic.Int64
+	w.lookedAround()
 	for range 24 {
 		l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 		hash, err := hashSpec(l.Spec)
@@ -166,6 +178,7 @@ func TestAJointStatementLeavesTheUnusualAlone(t *testing.T) {
 			l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 			hash, err := hashSpec(l.Spec)
 			check(t, err)
+			w.lookedAround()
 			if _, done := w.fleet.recordAtOnce(t.Context(), l, hash); done {
 				t.Error("it was placed")
 			}
@@ -188,6 +201,7 @@ func TestAJointStatementLeavesTheUnusualAlone(t *testing.T) {
 	} {
 		l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 		change(&l)
+		w.lookedAround()
 		hash, err := hashSpec(l.Spec)
 		check(t, err)
 		if _, done := w.fleet.recordAtOnce(t.Context(), l, hash); done {
@@ -198,9 +212,16 @@ func TestAJointStatementLeavesTheUnusualAlone(t *testing.T) {
 	l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 	hash, err := hashSpec(l.Spec)
 	check(t, err)
+	w.lookedAround()
 	w.clock.pass(2 * holdfast.LevelTooOldAfter)
 	if _, done := w.fleet.recordAtOnce(t.Context(), l, hash); done {
 		t.Error("minted too long ago by the database's clock: it was placed")
+	}
+	// and of one that is as usual, it is placed: the others were not for another reason.
+	l = w.level(w.instance(), 1, holdfast.DesiredRunning)
+	w.lookedAround()
+	if _, done := w.fleet.recordAtOnce(t.Context(), l, hash); !done {
+		t.Error("the usual one was left alone")
 	}
 	w.sound()
 }
@@ -213,6 +234,7 @@ func TestT34_AnAnswerOvertakenIsLeftAloneByTheJointStatement(t *testing.T) {
 	l := w.level(w.instance(), 1, holdfast.DesiredRunning)
 	hash, err := hashSpec(l.Spec)
 	check(t, err)
+	w.lookedAround()
 	r, done := w.fleet.recordAtOnce(t.Context(), l, hash)
 	if !done {
 		t.Fatal("it is not the usual case")

@@ -112,17 +112,17 @@ func TestB3_T16_AFailedEffectLeavesNoDeliveryBehind(t *testing.T) {
 		}
 	}
 	exec(`ALTER TABLE operation RENAME TO operation_away`)
-	if status := h.guestSays("ev-1", holdfast.DeliveryReady, sb.Instance, 1); status < 500 {
+	if status := h.guestSays("ev-1", holdfast.DeliveryFailed, sb.Instance, 1); status < 500 {
 		t.Fatalf("status %d", status)
 	}
 	exec(`ALTER TABLE operation_away RENAME TO operation`)
 	if n := h.count(`SELECT COUNT(*) FROM delivery`); n != 0 {
 		t.Fatalf("%d deliveries recorded without their effect", n)
 	}
-	if status := h.guestSays("ev-1", holdfast.DeliveryReady, sb.Instance, 1); status != http.StatusNoContent {
+	if status := h.guestSays("ev-1", holdfast.DeliveryFailed, sb.Instance, 1); status != http.StatusNoContent {
 		t.Fatalf("retry: %d", status)
 	}
-	if sb := h.get(sb.ID); sb.State != holdfast.SandboxReady {
+	if sb := h.get(sb.ID); sb.State != holdfast.SandboxFailed {
 		t.Fatalf("after the retry: %s", sb.State)
 	}
 }

@@ -90,6 +90,10 @@ func testJointFailure(t *testing.T, db JointDB) {
 	if told, err := db.Join(t.Context(), checked, "there"); err != nil || told != (store.Told{}) {
 		t.Errorf("Join = %+v, %v; want that nothing was done", told, err)
 	}
+	late := &store.Joint{Columns: "k text", Query: " SELECT position, 1 / (2 - n)::bigint, now FROM given, clock, generate_series(1, 2) n"}
+	if told, err := db.Join(t.Context(), late, "k"); err != nil || told != (store.Told{}) {
+		t.Errorf("of a statement that fails after its first row: %+v, %v", told, err)
+	}
 	j := putJointly()
 	for round := range 10 {
 		var told [24]store.Told
