@@ -217,6 +217,9 @@ func TestAJointStatementLeavesTheUnusualAlone(t *testing.T) {
 	if _, done := w.fleet.recordAtOnce(t.Context(), l, hash); done {
 		t.Error("minted too long ago by the database's clock: it was placed")
 	}
+	if _, err := w.fleet.load(t.Context(), l.Instance); holdfast.CodeOf(err) != holdfast.NotFound {
+		t.Errorf("minted too long ago by the database's clock, it is recorded, or: %v", err)
+	}
 	// and of one that is as usual, it is placed: the others were not for another reason.
 	l = w.level(w.instance(), 1, holdfast.DesiredRunning)
 	w.lookedAround()

@@ -30,7 +30,13 @@ func (h *harness) meanwhile(first func(store.Tx) error, then func() error) error
 // contract: A3. Trap T8: a repeat whose insert waited for the first one's commit sees
 // what that has committed, although it began before.
 func TestT8_ARepeatThatWaitedForTheFirstsCommitSeesIt(t *testing.T) {
-	h := newHarness(t)
+	// By the transaction alone, and by the joint statement that leaves it to the transaction.
+	t.Run("transaction", func(t *testing.T) { repeatThatWaits(newHarness(t, func(c *Config) { c.Joiner = nil })) })
+	t.Run("joint", func(t *testing.T) { repeatThatWaits(newHarness(t)) })
+}
+
+func repeatThatWaits(h *harness) {
+	t := h.t
 	sb := h.mustCreate("r0")
 	f, err := fingerprintOf(request("r1"))
 	if err != nil {

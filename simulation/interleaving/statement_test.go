@@ -99,8 +99,8 @@ func (t *statementTx) QueryRowContext(ctx context.Context, query string, args ..
 // hold waits at a statement until it is let go.
 func (s *statements) hold(actor, query string) {
 	words := strings.Fields(query)
-	if strings.HasSuffix(query, "FROM host ORDER BY id") {
-		return // the roster: whether it is read anew hangs on its age, and a conditional write decides
+	if strings.HasSuffix(query, "FROM host ORDER BY id") || strings.HasSuffix(query, "FROM event_project WHERE recording") {
+		return // the roster, and who listens: whether it is read anew hangs on its age
 	}
 	s.mu.Lock()
 	p := s.actors[actor]
