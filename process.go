@@ -40,8 +40,9 @@ type StartProcess struct {
 	RequestID string            `json:"request_id,omitempty"`
 	Command   string            `json:"command"`
 	Args      []string          `json:"args,omitempty"`
-	Cwd       string            `json:"cwd,omitempty"` // default: the user's home
-	Env       map[string]string `json:"env,omitempty"` // added to the sandbox's
+	Cwd       string            `json:"cwd,omitempty"`  // default: the environment's, or the user's home
+	Env       map[string]string `json:"env,omitempty"`  // added to the sandbox's
+	User      string            `json:"user,omitempty"` // a name or number, with ":GROUP" if need be; default: the environment's, or root
 	Terminal  *TerminalSize     `json:"terminal,omitempty"`
 	Stdin     bool              `json:"stdin,omitempty"` // keep standard input open for WriteProcessInput
 	// Report lets the guest agent deliver a ProcessReport when it has ended. It is for

@@ -166,7 +166,7 @@ func (in StartProcess) Validate() error {
 	if in.Report != ReportNone && in.RequestID == "" {
 		return bad("request_id", "is empty: a process whose end is reported needs one")
 	}
-	return firstError(checkCommand(in.Command, in.Args), checkEnv(in.Env),
+	return firstError(checkCommand(in.Command, in.Args), checkEnv(in.Env), CheckUser("user", in.User),
 		checkOneOf("report", in.Report, ReportNone, ReportTask, ReportSetup))
 }
 

@@ -24,6 +24,7 @@ type Command struct {
 	Args     []string // without the name
 	Env      []string // all of it: nothing is inherited
 	Dir      string
+	User     *identity              // nil: as the agent
 	Terminal *holdfast.TerminalSize // nil: pipes
 	Stdin    bool                   // keep standard input open; a terminal's always is
 	// Stdout and Stderr take what is written, and are closed once nothing can

@@ -164,7 +164,7 @@ func fingerprint(in holdfast.StartProcess) (map[string][sha256.Size]byte, error)
 	fields := map[string][sha256.Size]byte{}
 	for name, value := range map[string]any{
 		"command": in.Command, "args": append([]string{}, in.Args...), "cwd": in.Cwd,
-		"env": in.Env, "terminal": in.Terminal, "stdin": in.Stdin, "report": in.Report,
+		"env": in.Env, "terminal": in.Terminal, "stdin": in.Stdin, "report": in.Report, "user": in.User,
 	} {
 		raw, err := json.Marshal(value)
 		if err != nil {
@@ -192,12 +192,14 @@ func (s *processes) begin(in holdfast.StartProcess) (*process, error) {
 		State:       holdfast.ProcessRunning,
 		StartedAt:   s.clock().UTC(),
 	}}
-	cmd := s.command(in)
+	cmd, err := s.command(in)
+	if err != nil {
+		return nil, err
+	}
 	p.record.Cwd = cmd.Dir
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	var err error
 	if p.log, err = s.writer.Begin(p.record); err != nil {
 		s.leave()
 		return nil, spoolError(err)
@@ -259,8 +261,15 @@ func (s *processes) shut() bool {
 }
 
 // command completes what was asked for by what holds in this instance.
-func (s *processes) command(in holdfast.StartProcess) Command {
+func (s *processes) command(in holdfast.StartProcess) (Command, error) {
+	user, err := s.files.identify(in.User)
+	if err != nil {
+		return Command{}, err
+	}
 	defaults := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": s.files.home()}
+	if user != nil {
+		defaults["HOME"], defaults["USER"] = user.Home, user.Name
+	}
 	if in.Terminal != nil {
 		defaults["TERM"] = "xterm-256color"
 	}
@@ -272,7 +281,7 @@ func (s *processes) command(in holdfast.StartProcess) Command {
 			dir = "/"
 		}
 	}
-	return Command{Name: in.Command, Args: in.Args, Env: env, Dir: dir, Terminal: in.Terminal, Stdin: in.Stdin}
+	return Command{Name: in.Command, Args: in.Args, Env: env, Dir: dir, User: user, Terminal: in.Terminal, Stdin: in.Stdin}, nil
 }
 
 // await records the end of a process: after all that it wrote itself, and

@@ -89,6 +89,9 @@ type systemChild struct {
 // connect makes the three files of the process, and ours at their other ends.
 func (c *systemChild) connect(cmd Command) (inside []*os.File, attr *syscall.SysProcAttr, err error) {
 	attr = &syscall.SysProcAttr{Setsid: true}
+	if u := cmd.User; u != nil {
+		attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
 	if cmd.Terminal != nil {
 		outside, tty, err := openTerminal(*cmd.Terminal)
 		if err != nil {

@@ -85,7 +85,33 @@ func (s *Service) guest(ctx context.Context, caller holdfast.Caller, id holdfast
 	if url.err != nil {
 		return row{}, holdfast.Guest{}, url.err
 	}
-	return r, s.config.Guest(url.value, r.ref()), nil
+	return r, r.withDefaults(s.config.Guest(url.value, r.ref())), nil
+}
+
+// withDefaults starts processes where and as whom the environment of a sandbox says,
+// where a start does not say it.
+func (r row) withDefaults(g holdfast.Guest) holdfast.Guest {
+	if r.Workdir != "" || r.User != "" {
+		g.Processes = defaulting{g.Processes, r.Workdir, r.User}
+	}
+	return g
+}
+
+// defaulting is a guest's processes with what starts do not say.
+type defaulting struct {
+	holdfast.GuestProcesses
+	workdir, user string
+}
+
+// StartProcess fills in what is not said.
+func (d defaulting) StartProcess(ctx context.Context, in holdfast.StartProcess) (holdfast.Process, error) {
+	if in.Cwd == "" {
+		in.Cwd = d.workdir
+	}
+	if in.User == "" {
+		in.User = d.user
+	}
+	return d.GuestProcesses.StartProcess(ctx, in)
 }
 
 type hostAnswer struct {

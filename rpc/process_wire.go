@@ -38,7 +38,7 @@ func processFromWire(p *v1.Process) holdfast.Process {
 func startToWire(sandbox holdfast.SandboxID, in holdfast.StartProcess) *v1.StartProcessRequest {
 	out := &v1.StartProcessRequest{
 		SandboxId: string(sandbox), RequestId: in.RequestID, Command: in.Command, Args: in.Args,
-		Cwd: in.Cwd, Env: filled(in.Env), Stdin: in.Stdin,
+		Cwd: in.Cwd, Env: filled(in.Env), Stdin: in.Stdin, User: in.User,
 	}
 	if in.Terminal != nil {
 		out.Terminal = sizeToWire(*in.Terminal)
@@ -49,7 +49,7 @@ func startToWire(sandbox holdfast.SandboxID, in holdfast.StartProcess) *v1.Start
 func startFromWire(in *v1.StartProcessRequest) (holdfast.StartProcess, error) {
 	out := holdfast.StartProcess{
 		RequestID: in.GetRequestId(), Command: in.GetCommand(), Args: each(in.GetArgs(), func(s string) string { return s }),
-		Cwd: in.GetCwd(), Env: filled(in.GetEnv()), Stdin: in.GetStdin(),
+		Cwd: in.GetCwd(), Env: filled(in.GetEnv()), Stdin: in.GetStdin(), User: in.GetUser(),
 	}
 	if in.GetTerminal() == nil {
 		return out, nil

@@ -452,7 +452,10 @@ type StartProcessRequest struct {
 	// Give it a terminal of this size; absent: none.
 	Terminal *TerminalSize `protobuf:"bytes,7,opt,name=terminal,proto3" json:"terminal,omitempty"`
 	// Keep standard input open for WriteProcessInput.
-	Stdin         bool `protobuf:"varint,8,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	Stdin bool `protobuf:"varint,8,opt,name=stdin,proto3" json:"stdin,omitempty"`
+	// Who it runs as: a name of the guest's /etc/passwd or a number, with :GROUP if
+	// need be; empty: the environment's user, or root.
+	User          string `protobuf:"bytes,9,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -541,6 +544,13 @@ func (x *StartProcessRequest) GetStdin() bool {
 		return x.Stdin
 	}
 	return false
+}
+
+func (x *StartProcessRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
 }
 
 // GetProcessRequest addresses a process.
@@ -1241,7 +1251,7 @@ const file_holdfast_v1_process_proto_rawDesc = "" +
 	"\x06STDOUT\x10\x01\x12\n" +
 	"\n" +
 	"\x06STDERR\x10\x02\x12\v\n" +
-	"\aCONSOLE\x10\x03\"\xd5\x02\n" +
+	"\aCONSOLE\x10\x03\"\xe9\x02\n" +
 	"\x13StartProcessRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x1d\n" +
@@ -1252,7 +1262,8 @@ const file_holdfast_v1_process_proto_rawDesc = "" +
 	"\x03cwd\x18\x05 \x01(\tR\x03cwd\x12;\n" +
 	"\x03env\x18\x06 \x03(\v2).holdfast.v1.StartProcessRequest.EnvEntryR\x03env\x125\n" +
 	"\bterminal\x18\a \x01(\v2\x19.holdfast.v1.TerminalSizeR\bterminal\x12\x14\n" +
-	"\x05stdin\x18\b \x01(\bR\x05stdin\x1a6\n" +
+	"\x05stdin\x18\b \x01(\bR\x05stdin\x12\x12\n" +
+	"\x04user\x18\t \x01(\tR\x04user\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +

@@ -1,0 +1,50 @@
+package guestagent
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/holdfast-dev/holdfast"
+)
+
+// contract: E1
+func TestE1_AProcessRunsAsTheUserThatTheGuestKnows(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"passwd": "root:x:0:0:root:/root:/bin/sh\nbroken\nagent:x:1000:1001:Agent:/home/agent:/bin/sh\n",
+		"group":  "root:x:0:\nagents:x:1001:\nvideo:x:44:other,agent\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := newFileSystem(root, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[string]*identity{
+		"":            nil,
+		"agent":       {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/home/agent", Name: "agent"},
+		"1000":        {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/home/agent", Name: "agent"},
+		"agent:video": {UID: 1000, GID: 44, Home: "/home/agent", Name: "agent"},
+		"4242":        {UID: 4242, GID: 4242, Home: "/", Name: "4242"},
+		"4242:4343":   {UID: 4242, GID: 4343, Home: "/", Name: "4242"},
+		"4242:agents": {UID: 4242, GID: 1001, Home: "/", Name: "4242"},
+	} {
+		got, err := f.identify(user)
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%q: %v %s", user, err, diff)
+		}
+	}
+	for _, user := range []string{"nobody", "agent:nothing"} {
+		if _, err := f.identify(user); holdfast.CodeOf(err) != holdfast.FailedPrecondition {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+}
