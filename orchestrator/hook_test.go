@@ -426,6 +426,9 @@ func TestT20_HooksDeliveriesAreKeptForAMonth(t *testing.T) {
 	h.postHook(secret, "guid-1", "push", push)
 	h.postHook(secret, "guid-2", "push", push)
 	h.ended()
+	if holdfast.HookKept < 30*24*time.Hour {
+		t.Errorf("they are kept for %s", holdfast.HookKept)
+	}
 	month := holdfast.HookKept.Microseconds()
 	h.exec(fmt.Sprintf(`UPDATE delivery SET received_at = received_at - %d WHERE id = 'guid-1'`, month+1))
 	h.exec(fmt.Sprintf(`UPDATE hook_action SET updated_at = updated_at - %d WHERE delivery = 'guid-1'`, month+1))
