@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/holdfast-dev/holdfast"
 )
 
 func main() {
@@ -34,6 +36,7 @@ type show struct {
 	steps   int
 	checks  int
 	sandbox []string // ids to delete at the end
+	session []holdfast.SessionID
 }
 
 func run(ctx context.Context, binaries string) (err error) {
@@ -56,7 +59,7 @@ func run(ctx context.Context, binaries string) (err error) {
 		return err
 	}
 	s.say("server up: orchestrator, fleet and host agent in one process, SQLite, runc")
-	err = errors.Join(s.mainJob(), s.underFaults())
+	err = errors.Join(s.mainJob(), s.sessions(), s.underFaults())
 	err = errors.Join(err, s.deleteAll(), s.server.Stop())
 	if err != nil {
 		return fmt.Errorf("%w\nthe server's last words:\n%s", err, s.server.Log())

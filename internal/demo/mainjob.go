@@ -64,6 +64,21 @@ func (s *show) mainJob() error {
 			}
 			return strings.TrimSpace(got.String()), s.check(got.String() == "hold fast\n", "A14", "read %q", got.String())
 		}},
+		{"fork: the disk so far, an identity of its own", func() (string, error) {
+			fork, err := c.ForkSandbox(s.ctx, id, holdfast.CreateSandbox{RequestID: "demo-fork"})
+			if err != nil {
+				return "", err
+			}
+			s.sandbox = append(s.sandbox, string(fork.ID))
+			got, err := s.exec(c, fork.ID, "cat /tmp/notes.txt; echo mine >/tmp/notes.txt", "hold fast\n")
+			if err != nil {
+				return got, err
+			}
+			return string(fork.ID), s.check(fork.ID != id, "E4", "the fork is its source")
+		}},
+		{"the source saw nothing of its fork", func() (string, error) {
+			return s.exec(c, id, "cat /tmp/notes.txt", "hold fast\n")
+		}},
 		{"delete", func() (string, error) {
 			sb, err := c.DeleteSandbox(s.ctx, holdfast.MutateSandbox{ID: id})
 			return string(sb.State), err
@@ -101,6 +116,11 @@ func (s *show) deleteAll() error {
 	c, err := s.server.client()
 	if err != nil {
 		return err
+	}
+	for _, id := range s.session {
+		if _, err := c.DeleteSession(s.ctx, holdfast.MutateSession{ID: id, Force: true}); err != nil {
+			return fmt.Errorf("delete %s: %w", id, err)
+		}
 	}
 	for _, id := range s.sandbox {
 		if id == "" {
