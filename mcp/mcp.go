@@ -27,6 +27,7 @@ func NewServer(c *client.Client, version string) *mcp.Server {
 	t := tools{c}
 	t.sandboxes(s)
 	t.processes(s)
+	t.sessions(s)
 	t.tasks(s)
 	t.files(s)
 	return s

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -63,6 +65,31 @@ func TestAgentsCallTheToolsOverHTTPWithTheirOwnKey(t *testing.T) {
 	same, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "fork_sandbox", Arguments: fork})
 	if err != nil || same.IsError || id(same) != id(forked) || id(forked) == id(first) {
 		t.Errorf("%+v and %+v, %v", forked, same, err)
+	}
+	call := func(name string, args map[string]any) map[string]any {
+		t.Helper()
+		r, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: name, Arguments: args})
+		if err != nil || r.IsError {
+			t.Fatalf("%s: %+v, %v", name, r, err)
+		}
+		m, _ := r.StructuredContent.(map[string]any)
+		return m
+	}
+	session := call("create_session", map[string]any{"environment": "base", "request_id": "session"})
+	submit := map[string]any{"session_id": session["id"], "command": "echo", "args": []string{"hi"}, "request_id": "task"}
+	task := call("submit_task", submit)
+	if again := call("submit_task", submit); again["id"] != task["id"] || task["request_id"] != "task" {
+		t.Errorf("%v and %v", task, again)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for task["state"] != "SUCCEEDED" {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v", task)
+		}
+		task = call("get_task", map[string]any{"task_id": task["id"]})
+	}
+	if out := call("read_task_output", map[string]any{"task_id": task["id"]}); !strings.Contains(fmt.Sprint(out["stdout"]), "hi") {
+		t.Errorf("%v", out)
 	}
 	if !strings.HasPrefix(id(first), "sb-") || id(first) != id(again) {
 		t.Errorf("%v and %v", first.StructuredContent, again.StructuredContent)
