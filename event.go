@@ -12,15 +12,20 @@ type EventKind string
 
 // The kinds of events.
 const (
-	EventSandboxCreated   EventKind = "sandbox.created"   // recorded; not ready yet
-	EventSandboxReady     EventKind = "sandbox.ready"     // also after a replacement: see its incarnation
-	EventSandboxReplacing EventKind = "sandbox.replacing" // its instance was lost; another incarnation is under way
-	EventSandboxSuspended EventKind = "sandbox.suspended"
-	EventSandboxResumed   EventKind = "sandbox.resumed"
-	EventSandboxFailed    EventKind = "sandbox.failed"
-	EventSandboxDeleting  EventKind = "sandbox.deleting" // will be deleted, whatever happens
-	EventSandboxDeleted   EventKind = "sandbox.deleted"
-	EventOperationFailed  EventKind = "operation.failed" // its resource is what it was about
+	EventSandboxCreated     EventKind = "sandbox.created"   // recorded; not ready yet
+	EventSandboxReady       EventKind = "sandbox.ready"     // also after a replacement: see its incarnation
+	EventSandboxReplacing   EventKind = "sandbox.replacing" // its instance was lost; another incarnation is under way
+	EventSandboxSuspended   EventKind = "sandbox.suspended"
+	EventSandboxResumed     EventKind = "sandbox.resumed"
+	EventSandboxFailed      EventKind = "sandbox.failed"
+	EventSandboxDeleting    EventKind = "sandbox.deleting" // will be deleted, whatever happens
+	EventSandboxDeleted     EventKind = "sandbox.deleted"
+	EventCheckpointCreated  EventKind = "checkpoint.created" // its copy is under way
+	EventCheckpointReady    EventKind = "checkpoint.ready"
+	EventCheckpointFailed   EventKind = "checkpoint.failed"
+	EventCheckpointDeleting EventKind = "checkpoint.deleting"
+	EventCheckpointDeleted  EventKind = "checkpoint.deleted"
+	EventOperationFailed    EventKind = "operation.failed" // its resource is what it was about
 )
 
 // EventKinds lists every kind there is.
@@ -28,6 +33,7 @@ func EventKinds() []EventKind {
 	return []EventKind{
 		EventSandboxCreated, EventSandboxReady, EventSandboxReplacing, EventSandboxSuspended, EventSandboxResumed,
 		EventSandboxFailed, EventSandboxDeleting, EventSandboxDeleted, EventOperationFailed,
+		EventCheckpointCreated, EventCheckpointReady, EventCheckpointFailed, EventCheckpointDeleting, EventCheckpointDeleted,
 	}
 }
 

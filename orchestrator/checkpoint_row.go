@@ -25,8 +25,9 @@ type checkpoint struct {
 	Incarnation int64
 	Generation  int64 // of the sandbox, as its operation made it
 	Spec        holdfast.InstanceSpec
-	Copying     bool  // FAILED, and its host has not confirmed that no copy goes on
-	Claim       int64 // of the attempt whose copy it is
+	Copying     bool                     // FAILED, and its host has not confirmed that no copy goes on
+	Claim       int64                    // of the attempt whose copy it is
+	was         holdfast.CheckpointState // as it was read or saved last
 	// Unreadable is what is wrong with a column: nothing is decided on such a row (trap T19).
 	Unreadable error
 }
@@ -53,6 +54,7 @@ func scanCheckpoint(scan func(...any) error) (checkpoint, error) {
 	if err != nil {
 		return checkpoint{}, err
 	}
+	c.was = c.State
 	c.CreatedAt, c.UpdatedAt, c.DeletedAt = store.FromMicros(created), store.FromMicros(updated), store.FromMicros(deleted)
 	for _, column := range []struct {
 		text string
@@ -112,6 +114,13 @@ func (c checkpoint) insert(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert checkpoint: %w", err)
 	}
+	if err := c.insertLabels(ctx, tx); err != nil {
+		return err
+	}
+	return c.tell(ctx, tx, c.CreatedAt, holdfast.EventCheckpointCreated)
+}
+
+func (c checkpoint) insertLabels(ctx context.Context, tx store.Tx) error {
 	if len(c.Labels) == 0 {
 		return nil
 	}
@@ -144,5 +153,7 @@ func (c *checkpoint) save(ctx context.Context, tx store.Tx, now time.Time) error
 	if err != nil {
 		return fmt.Errorf("save checkpoint %s: %w", c.ID, err)
 	}
-	return nil
+	was := c.was
+	c.was = c.State
+	return c.tell(ctx, tx, now, checkpointEvent(was, c.State))
 }
