@@ -228,6 +228,7 @@ func TestB9_GitHubsFormIsRead(t *testing.T) {
 // A field that is missing, and a refusal, are shown and wait for a person.
 func TestB9_WhatCannotBeDoneIsFailedForAllToSee(t *testing.T) {
 	h := newHarness(t, quick)
+	h.config.Sessions = nil
 	secret := h.github(`rules:
 - {name: missing, event: push, create_sandbox: {environment: base, name: "${head.title}"}}
 - {name: refused, event: push, create_sandbox: {environment: "${repository.name}"}}

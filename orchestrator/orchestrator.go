@@ -69,7 +69,7 @@ type Config struct {
 	// Webhooks is how patiently they are sent. Its calls to the database and to the
 	// receivers are the service's own.
 	Webhooks outbox.Config
-	// Sessions and Tasks are what hooks' rules may ask for; nil: this server offers none.
+	// Sessions and Tasks are what hooks' rules may ask for; nil: the service's own.
 	Sessions holdfast.SessionService
 	Tasks    holdfast.TaskService
 	IDs      holdfast.IDs
@@ -182,6 +182,12 @@ func New(ctx context.Context, config Config) (*Service, error) {
 	}
 	if s.sweeps, err = reconcile.NewRunner(reconcile.Config{Clock: config.Clock, Jitter: config.Jitter, Logger: config.Logger}, s.Sweeps()...); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
+	}
+	if config.Sessions == nil {
+		s.config.Sessions = s
+	}
+	if config.Tasks == nil {
+		s.config.Tasks = s
 	}
 	if s.outbox, err = s.newSending(); err != nil {
 		return nil, fmt.Errorf("orchestrator: %w", err)
