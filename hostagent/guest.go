@@ -61,11 +61,15 @@ func (b boot) alive() bool {
 
 // live is the guest itself, where it can be asked.
 func (b boot) live() (holdfast.Guest, error) {
-	if s := b.state(); s != holdfast.InstanceRunning {
+	switch s := b.state(); s {
+	case holdfast.InstanceRunning, holdfast.InstanceBooting:
+		// The orchestrator may have heard from the guest itself that it is ready, before
+		// this host wrote it down; a guest that is not says so itself.
+		return b.machine.guest(b.ref), nil
+	default:
 		return holdfast.Guest{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonState,
 			"the instance is %s; this needs it RUNNING", s).On(string(b.ref.Instance)).With("state", string(s))
 	}
-	return b.machine.guest(b.ref), nil
 }
 
 func (b boot) log(ctx context.Context, offset int64, follow bool, yield func(holdfast.OutputChunk) error) error {

@@ -156,3 +156,18 @@ func TestTheConsoleIsFollowedWhileItBootsUntilItEnds(t *testing.T) {
 		t.Errorf("the follower ended with %v", err)
 	}
 }
+
+// Found by the real kills: a sandbox was READY, by its guest's own word, and its host,
+// which had not written that down yet, refused what was asked of the guest.
+func TestAGuestThatBootsIsAskedItselfWhetherItIsReady(t *testing.T) {
+	w := newWorld()
+	w.readyFrom = false
+	b := start(t, w, t.TempDir(), newClock())
+	b.begin(b.level(1, 1, holdfast.DesiredRunning))
+	b.becomes(testInstance, holdfast.InstanceBooting)
+	g, err := b.Guest(t.Context(), refOf(1))
+	must(t, err, "guest")
+	if _, err := g.Files.StatFile(t.Context(), "/x"); err != nil {
+		t.Errorf("a guest that answers: %v", err)
+	}
+}
