@@ -126,6 +126,12 @@ func copies() []Mutant {
 			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT53_ADeleteWaitsForAForkThatIsBeingRecorded")),
 		},
 		{
+			Name: "T53 waiting", Trap: 53, File: "orchestrator/environment_resolve.go",
+			Mistake: "a session looks at the build that it is about to wait for without holding it, and the build ends meanwhile",
+			Edits:   edit("oneBuild(ctx, tx, found[0].ID, tx.ForShare())", "oneBuild(ctx, tx, found[0].ID, \"\")"),
+			Noticed: noticed(tests("orchestrator", "TestOnPostgres/TestT53_ABuildsEndWaitsForASessionThatBeginsToWait")),
+		},
+		{
 			Name: "T53 layers", Trap: 53, File: "orchestrator/checkpoint_delete.go",
 			Mistake: "a delete removes every blob of its checkpoint, those too that forks are made of",
 			Edits:   edit("\t\tif needed[key] {\n\t\t\tcontinue\n\t\t}\n", "\t\t_ = needed\n"),
