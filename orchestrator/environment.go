@@ -195,7 +195,7 @@ func (s *Service) DeleteEnvironment(ctx context.Context, caller holdfast.Caller,
 		return holdfast.Environment{}, errors.Join(holdfast.CheckEnvironmentName("name", name), wholeName(version, name))
 	}
 	var out holdfast.Environment
-	err := s.update(ctx, "delete environment", func(tx store.Tx, now time.Time) error {
+	err := s.update(ctx, "delete environment", func(tx store.Tx, _ time.Time) error {
 		e, found, err := oneEnvironment(ctx, tx, caller.Project, name, tx.ForUpdate())
 		if err == nil && !found {
 			err = noEnvironment(name)
@@ -204,7 +204,8 @@ func (s *Service) DeleteEnvironment(ctx context.Context, caller holdfast.Caller,
 			out = e
 			return err
 		}
-		if now, err = tx.Now(ctx); err != nil {
+		now, err := tx.Now(ctx) // once it is locked (trap T41)
+		if err != nil {
 			return err
 		}
 		e.DeletedAt, e.UpdatedAt = now, now
