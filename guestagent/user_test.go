@@ -17,7 +17,7 @@ func TestE1_AProcessRunsAsTheUserThatTheGuestKnows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"passwd": "root:x:0:0:root:/root:/bin/sh\nbroken\nagent:x:1000:1001:Agent:/home/agent:/bin/sh\n",
+		"passwd": "root:x:0:0:root:/root:/bin/sh\nbroken\nagent:x:1000:1001:Agent:/srv/agent:/bin/sh\n",
 		"group":  "root:x:0:\nagents:x:1001:\nvideo:x:44:other,agent\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, "etc", name), []byte(text), 0o644); err != nil {
@@ -30,9 +30,9 @@ func TestE1_AProcessRunsAsTheUserThatTheGuestKnows(t *testing.T) {
 	}
 	for user, want := range map[string]*identity{
 		"":            nil,
-		"agent":       {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/home/agent", Name: "agent"},
-		"1000":        {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/home/agent", Name: "agent"},
-		"agent:video": {UID: 1000, GID: 44, Home: "/home/agent", Name: "agent"},
+		"agent":       {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/srv/agent", Name: "agent"},
+		"1000":        {UID: 1000, GID: 1001, Groups: []uint32{44}, Home: "/srv/agent", Name: "agent"},
+		"agent:video": {UID: 1000, GID: 44, Home: "/srv/agent", Name: "agent"},
 		"4242":        {UID: 4242, GID: 4242, Home: "/", Name: "4242"},
 		"4242:4343":   {UID: 4242, GID: 4343, Home: "/", Name: "4242"},
 		"4242:agents": {UID: 4242, GID: 1001, Home: "/", Name: "4242"},
