@@ -89,7 +89,7 @@ func (s *show) onlyOne(sb holdfast.Sandbox, requestID string) (string, error) {
 		known[id] = true
 	}
 	for _, listed := range page.Sandboxes {
-		if !known[string(listed.ID)] {
+		if !known[string(listed.ID)] && listed.Owner == "" { // a session's is its own
 			return "", fmt.Errorf("A3: not kept: a second sandbox %s", listed.ID)
 		}
 	}
