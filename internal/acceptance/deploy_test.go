@@ -44,6 +44,7 @@ func serveApart(t *testing.T) *apart {
 	common := []string{"--cluster-key-file", key, "--sweep-every", "1s"}
 	orchestratorAt, fleetAt := testenv.FreeAddress(t), testenv.FreeAddress(t)
 	a.fleet = testenv.ServeAt(t, "fleet", data["fleet"], fleetAt, append([]string{"--roles", "fleet", "--orchestrator-url", "http://" + orchestratorAt}, common...)...)
+	common = append(common, "--blobs", filepath.Join(dir, "blobs"))
 	a.host = testenv.Serve(t, "host", data["host"], append([]string{"--roles", "host", "--orchestrator-url", "http://" + orchestratorAt, "--fleet-url", "http://" + fleetAt}, common...)...)
 	a.Process = testenv.ServeAt(t, "orchestrator", data["orchestrator"], orchestratorAt, append([]string{"--roles", "orchestrator", "--fleet-url", "http://" + fleetAt}, common...)...)
 	a.client = a.dial()

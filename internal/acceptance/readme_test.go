@@ -45,6 +45,7 @@ var (
 	tourID  = regexp.MustCompile(`\b[a-z]{2}-[0-9a-z]{26}\b`)
 	varying = []*regexp.Regexp{ // what a clock decides, by its width
 		regexp.MustCompile(`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`), regexp.MustCompile(`\b\ds ago`), regexp.MustCompile(`in (60|59)m`),
+		regexp.MustCompile(`\b\ds\n`),
 	}
 )
 
