@@ -105,7 +105,21 @@ func (s *Service) enqueue(ctx context.Context, u *unit, t *taskRow) error {
 	if err := s.resumeFor(ctx, u, now, &h); err != nil {
 		return err
 	}
-	return s.queueTask(ctx, u, now, t)
+	t.CreatedAt, t.UpdatedAt, t.LookAt = now, now, nextLook(*t, now)
+	if err := t.insert(ctx, u); err != nil {
+		return err
+	}
+	// Where nothing is before it, it starts in the transaction that records it.
+	first, err := choose(ctx, u, now, h)
+	if err != nil || first == nil {
+		return err
+	}
+	started := *first
+	if t.ID == started.ID {
+		*t = started
+	}
+	u.soon(func() { s.launchSoon(started) })
+	return nil
 }
 
 // takesTasks refuses what a session as it stands would never run.
@@ -122,7 +136,7 @@ func takesTasks(se sessionRow) error {
 	return nil
 }
 
-// queueTask inserts a task and lets it start as soon as it can.
+// queueTask inserts a session's own task and lets it start as soon as it can.
 func (s *Service) queueTask(ctx context.Context, u *unit, now time.Time, t *taskRow) error {
 	t.CreatedAt, t.UpdatedAt = now, now
 	t.LookAt = nextLook(*t, now)

@@ -22,30 +22,48 @@ func (s *Service) startNext(session holdfast.SessionID) {
 // run it, and starts its process. The incarnation that it runs on is recorded before
 // it starts (contract: E3); who comes second finds it RUNNING.
 func (s *Service) startQueued(ctx context.Context, session holdfast.SessionID) error {
-	var t taskRow
+	var t *taskRow
 	err := s.update(ctx, "start a task", func(tx store.Tx, _ time.Time) error {
-		t = taskRow{}
+		t = nil
 		h, found, now, err := lockSession(ctx, tx, session)
-		if err != nil || !found || h.State != holdfast.SessionReady || h.DoorClosed || h.box == nil || h.box.State != holdfast.SandboxReady {
-			return err
-		}
-		if _, busy, err := oneTask(ctx, tx, `WHERE session = $1 AND state = 'RUNNING'`, string(session)); err != nil || busy {
-			return err
-		}
-		next, found, err := oneTask(ctx, tx, `WHERE session = $1 AND state = 'QUEUED' ORDER BY position LIMIT 1`+tx.ForUpdate(), string(session))
 		if err != nil || !found {
 			return err
 		}
-		next.State, next.Incarnation, next.StartedAt = holdfast.TaskRunning, h.box.Incarnation, now
-		next.LookAt = nextLook(next, now)
-		t = next
-		return t.save(ctx, tx, now)
+		t, err = choose(ctx, tx, now, h)
+		return err
 	})
-	if err != nil || t.ID == "" {
+	if err != nil || t == nil {
 		return err
 	}
 	s.done.ring(string(t.ID))
-	return s.launch(ctx, t)
+	return s.launch(ctx, *t)
+}
+
+// choose makes the first queued task of a locked session RUNNING, on the incarnation
+// that its sandbox has; nil where none can run now.
+func choose(ctx context.Context, tx store.Tx, now time.Time, h held) (*taskRow, error) {
+	if h.State != holdfast.SessionReady || h.DoorClosed || h.box == nil || h.box.State != holdfast.SandboxReady {
+		return nil, nil
+	}
+	if _, busy, err := oneTask(ctx, tx, `WHERE session = $1 AND state = 'RUNNING'`, string(h.ID)); err != nil || busy {
+		return nil, err
+	}
+	next, found, err := oneTask(ctx, tx, `WHERE session = $1 AND state = 'QUEUED' ORDER BY position LIMIT 1`+tx.ForUpdate(), string(h.ID))
+	if err != nil || !found {
+		return nil, err
+	}
+	next.State, next.Incarnation, next.StartedAt = holdfast.TaskRunning, h.box.Incarnation, now
+	next.LookAt = nextLook(next, now)
+	return &next, next.save(ctx, tx, now)
+}
+
+// launchSoon starts the process of a task that is RUNNING, in the background.
+func (s *Service) launchSoon(t taskRow) {
+	s.background.Go(func() {
+		if err := s.launch(s.ctx, t); err != nil {
+			s.config.Logger.Info("a task's process is started by a sweep, later", "task", t.ID, "error", err)
+		}
+	})
 }
 
 // launches is how often a start whose answer did not come is asked for again at
@@ -109,6 +127,7 @@ func (s *Service) taskRuns(ctx context.Context, t taskRow, p holdfast.Process) e
 	if t.Process == p.ID {
 		return nil
 	}
+	defer s.done.ring(string(t.ID)) // who follows its output waits for that
 	return s.update(ctx, "record a task's process", func(tx store.Tx, now time.Time) error {
 		row, found, err := lockTask(ctx, tx, t.ID)
 		if err != nil || !found || row.State != holdfast.TaskRunning || row.Process != "" {
