@@ -50,7 +50,7 @@ func (s *Service) resolve(ctx context.Context, tx store.Tx, l lookup) (resolved,
 		return resolved{}, err
 	case !found:
 		return resolved{}, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage,
-			`there is no environment %q in this project, and no such base: "base" and "debian" always exist; holdfast env create makes one`, name).
+			`there is no environment %q in this project, and no such base: there are "base", "debian", "debian:SUITE", "oci:REFERENCE", and what holdfast env create makes`, name).
 			With("environment", name)
 	case !e.DeletedAt.IsZero():
 		return resolved{}, deletedEnvironment(e)

@@ -136,6 +136,7 @@ type Service struct {
 	webhooks  *http.Client  // to their receivers
 	acting    chan struct{} // bounds what hooks' actions carry out at once
 	activity  *activities
+	started   sync.Map // by task id, the processes that are being recorded
 
 	background sync.WaitGroup
 	ctx        context.Context // of what goes on without a caller; ended by Close

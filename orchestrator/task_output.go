@@ -47,6 +47,9 @@ func (s *Service) StreamTaskOutput(ctx context.Context, caller holdfast.Caller, 
 		if err != nil {
 			return holdfast.Task{}, err
 		}
+		if p, ok := s.started.Load(t.ID); ok && t.Process == "" {
+			t.Process, _ = p.(holdfast.ProcessID)
+		}
 		if t.ended() && (t.Log != nil || t.Process == "") {
 			return t.Task, s.keptOutput(ctx, t, at, moved)
 		}

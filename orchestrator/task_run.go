@@ -127,7 +127,10 @@ func (s *Service) taskRuns(ctx context.Context, t taskRow, p holdfast.Process) e
 	if t.Process == p.ID {
 		return nil
 	}
-	defer s.done.ring(string(t.ID)) // who follows its output waits for that
+	// Who follows its output here need not wait until that is recorded.
+	s.started.Store(t.ID, p.ID)
+	s.done.ring(string(t.ID))
+	defer s.started.Delete(t.ID)
 	return s.update(ctx, "record a task's process", func(tx store.Tx, now time.Time) error {
 		row, found, err := lockTask(ctx, tx, t.ID)
 		if err != nil || !found || row.State != holdfast.TaskRunning || row.Process != "" {

@@ -96,6 +96,7 @@ func table() []named {
 		{"sweeps-sqlite", false, sweeps},
 		{"backlog", false, plain(backlog)},
 		{"runc", false, plain(firstOutput)},
+		{"forks-tasks", false, plain(forksAndTasks)},
 		{"memory", false, plain(suspendedMemory)},
 		{"idle", false, plain(idleServer)},
 	}
