@@ -141,17 +141,24 @@ func TestSimulatedProcesses(t *testing.T) {
 			{holdfast.StartProcess{Command: "cat"}, 0, ""},
 			{holdfast.StartProcess{Command: "sleep", Args: []string{"1.5"}}, 0, ""},
 			{holdfast.StartProcess{Command: "env", Env: map[string]string{"B": "2"}}, 0, "A=1\nB=2\nHOME=/\nPATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"},
+			{shell("-c", "echo a 'b  \"c'; false\n\n exit 4\necho d"), 4, "a b  \"c\n"},
+			{shell("-e", "-c", "echo a; false; echo b"), 1, "a\n"},
+			{shell("-c", `echo "$0" '$0' x$0 ""`, "me"), 0, "me $0 xme \n"},
+			{shell("-c", `exec /bin/sh -e -c "$0" 2>&1`, "echo a\ngit clone\necho b"), 127, "a\ncommand not found: the simulation has no \"git\"\n"},
+			{shell("script"), 2, ""},
 		} {
 			if got, out, _ := sim.wait(t, sim.start(t, c.in).ID); got.ExitCode != c.code || string(out) != c.out {
-				t.Errorf("%s: %d, %q", c.in.Command, got.ExitCode, out)
+				t.Errorf("%s %q: %d, %q", c.in.Command, c.in.Args, got.ExitCode, out)
 			}
 		}
-		sleeper := sim.start(t, holdfast.StartProcess{Command: "sleep", Args: []string{"1h"}})
-		if err := sim.Processes.SignalProcess(ctx, sleeper.ID, "TERM"); err != nil {
-			t.Error(err)
-		}
-		if got, _, _ := sim.wait(t, sleeper.ID); got.ExitCode != 143 {
-			t.Errorf("%+v", got)
+		for _, in := range []holdfast.StartProcess{{Command: "sleep", Args: []string{"1h"}}, shell("-c", "sleep 1h; echo late")} {
+			sleeper := sim.start(t, in)
+			if err := sim.Processes.SignalProcess(ctx, sleeper.ID, "TERM"); err != nil {
+				t.Error(err)
+			}
+			if got, out, _ := sim.wait(t, sleeper.ID); got.ExitCode != 143 || len(out) != 0 {
+				t.Errorf("%+v, %q", got, out)
+			}
 		}
 		left := sim.start(t, holdfast.StartProcess{Command: "sleep", Args: []string{"1h"}})
 		cancel()
@@ -166,4 +173,8 @@ func TestSimulatedProcesses(t *testing.T) {
 			t.Error("it starts after its end")
 		}
 	})
+}
+
+func shell(args ...string) holdfast.StartProcess {
+	return holdfast.StartProcess{Command: "/bin/sh", Args: args}
 }

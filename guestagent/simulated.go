@@ -16,7 +16,8 @@ import (
 
 // Simulated runs a handful of commands in memory: echo, cat (standard input to
 // standard output), env, sleep SECONDS or a Go duration, exit CODE, true and
-// false. There is no shell, and a terminal is as good as a pipe.
+// false, and /bin/sh with a script of nothing but these, in order. A terminal is as
+// good as a pipe.
 type Simulated struct {
 	after func(time.Duration) <-chan time.Time
 
@@ -55,8 +56,9 @@ func programs() map[string]program {
 			}
 			return code & 0xff
 		},
-		"cat":   simulatedCat,
-		"sleep": simulatedSleep,
+		"cat":     simulatedCat,
+		"sleep":   simulatedSleep,
+		"/bin/sh": simulatedShell,
 	}
 }
 

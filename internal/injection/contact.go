@@ -88,5 +88,90 @@ func firstContacts() []experiment {
 			}
 			return fmt.Sprintf("SUSPECT, LOST; given up after 30 min: FAILED, %s", sb.Failure.Reason), nil
 		}},
+		{message: "orchestrator session", cell: FirstContact, does: "its sandbox's guest never says a word, an answer that would tell is lost, and the caller has given up", run: muteSession},
+		{message: "orchestrator task", cell: FirstContact, does: "its boot is killed before anything was heard of its process, and the fleet's word of that is lost", run: unheardTask},
+		{message: "orchestrator build", cell: FirstContact, does: "its builder's guest dies as it is started, and so does the attempt that waits for it", run: func(l *lab) (string, error) {
+			l.machine.fail(true, false)
+			lost := l.wire.times(1, transport.LoseAnswer, about{path: "/fleet/ensure"})
+			l.wire.always(transport.Drop, about{path: "/deliveries/fleet"})
+			began := time.Now()
+			b, err := l.build("stillborn", longSetup)
+			if err == nil {
+				b, err = l.buildIs(b.ID, holdfast.BuildFailed)
+			}
+			if err == nil && (l.machine.deaths() == 0 || b.Process != "") {
+				err = errNeverFired
+			}
+			if err = errors.Join(err, l.fired(lost), l.empty(), b.failedFor(holdfast.ReasonInstanceLost)); err != nil {
+				return "", err
+			}
+			return fmt.Sprintf("FAILED with its builder after %s, %s: %s; nothing of it is left", since(began), b.Failure.Reason, b.why()), nil
+		}},
 	}
+}
+
+// muteSession has a session whose guest runs and is never heard.
+func muteSession(l *lab) (string, error) {
+	l.machine.fail(false, true)
+	lost := l.wire.times(1, transport.LoseAnswer, about{path: "/fleet/ensure"})
+	l.wire.always(transport.Drop, about{path: "/deliveries/fleet"})
+	caller, err := l.dial(time.Second)
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if _, err := caller.CreateSession(l, holdfast.CreateSession{RequestID: "mute", Environment: "base"}); err == nil {
+		return "", errors.New("the session was created, although its guest is mute")
+	}
+	page, err := l.client.ListSessions(l, holdfast.ListSessions{})
+	if err = errors.Join(err, l.fired(lost)); err != nil || len(page.Sessions) != 1 {
+		return "", errors.Join(err, fmt.Errorf("%d sessions are recorded", len(page.Sessions)))
+	}
+	se := page.Sessions[0]
+	err = l.until("the session is FAILED", func() (bool, error) {
+		se, err = l.client.GetSession(l, se.ID)
+		return err == nil && se.State == holdfast.SessionFailed && se.Failure != nil, err
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w (it is %s)", err, se.State)
+	}
+	if l.machine.deaths() == 0 || se.Failure.Reason != holdfast.ReasonBootTimeout {
+		return "", fmt.Errorf("it failed for %s: %s", se.Failure.Reason, se.Failure.Message)
+	}
+	return seen(l.empty(), "FAILED with its sandbox after %s, BOOT_TIMEOUT (3 s here, instead of 2 min); nothing of it is left", since(began))
+}
+
+// unheardTask has a task that was started, of which nobody has heard when its boot ends.
+func unheardTask(l *lab) (string, error) {
+	fault := l.wire.always(transport.LoseAnswer, about{path: "/processes/start"})
+	l.wire.always(transport.Drop, about{path: "/deliveries/fleet"})
+	se, err := l.session()
+	if err != nil {
+		return "", err
+	}
+	t, err := l.submit(se)
+	if err == nil {
+		err = l.until("its start was answered, and the answer lost", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+	}
+	if err == nil {
+		err = l.started(se, 1)
+	}
+	if err != nil {
+		return "", err
+	}
+	if t, err = l.client.GetTask(l, t.ID); err == nil && (t.State != holdfast.TaskRunning || t.Process != "") {
+		err = fmt.Errorf("its process is known: it is %s, %s", t.State, t.Process)
+	}
+	if err != nil {
+		return "", err
+	}
+	began := time.Now()
+	if err := l.boots(se); err != nil {
+		return "", err
+	}
+	l.wire.lift(fault)
+	if t, err = l.taskIs(t.ID, holdfast.TaskFailed); err == nil && t.Failure.Reason != holdfast.ReasonInstanceLost {
+		err = fmt.Errorf("it failed for %s: %s", t.Failure.Reason, t.Failure.Message)
+	}
+	return seen(errors.Join(err, l.started(se, 0)), "FAILED with its boot within %s, INSTANCE_LOST; it is not run again on incarnation 2", since(began))
 }

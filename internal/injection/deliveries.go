@@ -11,7 +11,12 @@ import (
 	"github.com/holdfast-dev/holdfast/transport"
 )
 
-func ready() about { return about{"/deliveries/instances", string(holdfast.DeliveryReady)} }
+// reported is what guests report of a kind.
+func reported(kind holdfast.DeliveryKind) about {
+	return about{"/deliveries/instances", string(kind)}
+}
+
+func ready() about { return reported(holdfast.DeliveryReady) }
 
 // guestDeliveries are what guests report (H5).
 func guestDeliveries() []experiment {

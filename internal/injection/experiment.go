@@ -34,7 +34,7 @@ type experiment struct {
 // the injection says that there is no experiment for it, and fails.
 func experiments() []experiment {
 	var all []experiment
-	for _, part := range [][]experiment{calls(), levels(), copies(), runtimes(), guestDeliveries(), measurements(), facts(), exits(), guestCalls(), outgoing(), incoming(), firstContacts()} {
+	for _, part := range [][]experiment{calls(), levels(), copies(), runtimes(), guestDeliveries(), taskReports(), setupReports(), measurements(), facts(), exits(), guestCalls(), outgoing(), incoming(), firstContacts()} {
 		all = append(all, part...)
 	}
 	return all

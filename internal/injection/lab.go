@@ -110,11 +110,17 @@ func (l *lab) endAll(ctx context.Context) error {
 		w.liftAll()
 	}
 	l.machine.heal()
+	if err := l.endOwners(ctx); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
 	page, err := l.client.ListSandboxes(ctx, holdfast.ListSandboxes{})
 	if err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}
 	for _, sb := range page.Sandboxes {
+		if sb.Owner != "" {
+			continue // it ends with that
+		}
 		if _, err := l.client.DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
 			return fmt.Errorf("clean up: %w", err)
 		}
@@ -122,6 +128,22 @@ func (l *lab) endAll(ctx context.Context) error {
 	clean := *l
 	clean.Context = ctx
 	return clean.empty()
+}
+
+// endOwners ends what has sandboxes of its own: sessions, and builds with their
+// environments.
+func (l *lab) endOwners(ctx context.Context) error {
+	sessions, err := l.client.ListSessions(ctx, holdfast.ListSessions{})
+	for _, se := range sessions.Sessions {
+		_, deleteErr := l.client.DeleteSession(ctx, holdfast.MutateSession{ID: se.ID, Force: true})
+		err = errors.Join(err, deleteErr)
+	}
+	environments, listErr := l.client.ListEnvironments(ctx, holdfast.ListEnvironments{})
+	for _, e := range environments.Environments {
+		_, deleteErr := l.client.DeleteEnvironment(ctx, e.Name)
+		err = errors.Join(err, deleteErr)
+	}
+	return errors.Join(err, listErr)
 }
 
 // until polls a fact for as long as patience lasts.
