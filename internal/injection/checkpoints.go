@@ -48,7 +48,7 @@ func copies() []experiment {
 					return "", errors.New("the checkpoint was taken, although its levels were lost")
 				}
 				page, err := l.client.ListCheckpoints(l, holdfast.ListCheckpoints{})
-				if err = errors.Join(err, l.fired(fault)); err != nil || len(page.Checkpoints) != 1 {
+				if err = errors.Join(err, l.fires(fault)); err != nil || len(page.Checkpoints) != 1 {
 					return "", errors.Join(err, fmt.Errorf("%d checkpoints are recorded", len(page.Checkpoints)))
 				}
 				c := page.Checkpoints[0]
@@ -69,7 +69,7 @@ func copies() []experiment {
 				return "", errors.New("the checkpoint was taken, although its levels were lost")
 			}
 			page, err := l.client.ListCheckpoints(l, holdfast.ListCheckpoints{})
-			if err = errors.Join(err, l.fired(fault)); err != nil || len(page.Checkpoints) != 1 {
+			if err = errors.Join(err, l.fires(fault)); err != nil || len(page.Checkpoints) != 1 {
 				return "", errors.Join(err, fmt.Errorf("%d checkpoints are recorded", len(page.Checkpoints)))
 			}
 			sb, err := l.client.GetSandbox(l, page.Checkpoints[0].Sandbox)

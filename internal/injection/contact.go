@@ -124,7 +124,7 @@ func muteSession(l *lab) (string, error) {
 		return "", errors.New("the session was created, although its guest is mute")
 	}
 	page, err := l.client.ListSessions(l, holdfast.ListSessions{})
-	if err = errors.Join(err, l.fired(lost)); err != nil || len(page.Sessions) != 1 {
+	if err = errors.Join(err, l.fires(lost)); err != nil || len(page.Sessions) != 1 {
 		return "", errors.Join(err, fmt.Errorf("%d sessions are recorded", len(page.Sessions)))
 	}
 	se := page.Sessions[0]

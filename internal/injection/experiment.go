@@ -48,6 +48,12 @@ func (l *lab) fired(r *rule) error {
 	return nil
 }
 
+// fires waits for a fault to happen to what goes on without its caller, who may have
+// left before.
+func (l *lab) fires(r *rule) error {
+	return l.until("a message was lost", func() (bool, error) { return l.fired(r) == nil, nil })
+}
+
 var errNeverFired = errors.New("the fault never fired, so that nothing was tried")
 
 func overlap(w *wire, a about) *rule { return w.times(1, transport.Overlap, a) }
