@@ -105,6 +105,9 @@ func (s *Service) advanceSome(ctx context.Context, u *unit, now time.Time, group
 		return err
 	}
 	for _, box := range boxes {
+		if err := box.tell(ctx, u, now, holdfast.EventSandboxCreated); err != nil {
+			return err
+		}
 		if err := useLayers(ctx, u, string(box.ID), box.Spec.Layers); err != nil {
 			return err
 		}
