@@ -26,6 +26,25 @@ const (
 	EventCheckpointDeleting EventKind = "checkpoint.deleting"
 	EventCheckpointDeleted  EventKind = "checkpoint.deleted"
 	EventOperationFailed    EventKind = "operation.failed" // its resource is what it was about
+	EventSessionCreated     EventKind = "session.created"  // recorded: CREATING, or WAITING for its environment's build
+	EventSessionCreating    EventKind = "session.creating" // the build that it waited for is ready
+	EventSessionReady       EventKind = "session.ready"    // also after a replacement: see its incarnation
+	EventSessionReplacing   EventKind = "session.replacing"
+	EventSessionSuspended   EventKind = "session.suspended" // why, where no caller asked for it, is in suspended_by
+	EventSessionResumed     EventKind = "session.resumed"
+	EventSessionFailed      EventKind = "session.failed"
+	EventSessionDeleting    EventKind = "session.deleting"
+	EventSessionDeleted     EventKind = "session.deleted"
+	EventTaskQueued         EventKind = "task.queued"
+	EventTaskRunning        EventKind = "task.running"
+	EventTaskSucceeded      EventKind = "task.succeeded"
+	EventTaskFailed         EventKind = "task.failed"
+	EventTaskCancelled      EventKind = "task.cancelled"
+	EventTaskTimedOut       EventKind = "task.timed_out"
+	EventBuildBuilding      EventKind = "build.building"
+	EventBuildReady         EventKind = "build.ready" // also at once, of a recipe that needs no builder
+	EventBuildFailed        EventKind = "build.failed"
+	EventBuildSuperseded    EventKind = "build.superseded"
 )
 
 // EventKinds lists every kind there is.
@@ -34,6 +53,10 @@ func EventKinds() []EventKind {
 		EventSandboxCreated, EventSandboxReady, EventSandboxReplacing, EventSandboxSuspended, EventSandboxResumed,
 		EventSandboxFailed, EventSandboxDeleting, EventSandboxDeleted, EventOperationFailed,
 		EventCheckpointCreated, EventCheckpointReady, EventCheckpointFailed, EventCheckpointDeleting, EventCheckpointDeleted,
+		EventSessionCreated, EventSessionCreating, EventSessionReady, EventSessionReplacing, EventSessionSuspended, EventSessionResumed,
+		EventSessionFailed, EventSessionDeleting, EventSessionDeleted,
+		EventTaskQueued, EventTaskRunning, EventTaskSucceeded, EventTaskFailed, EventTaskCancelled, EventTaskTimedOut,
+		EventBuildBuilding, EventBuildReady, EventBuildFailed, EventBuildSuperseded,
 	}
 }
 

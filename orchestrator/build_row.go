@@ -25,8 +25,9 @@ type buildRow struct {
 	ExitCode     int
 	LogTail      string
 	Log          buildLog
-	Cleared      bool // nothing is left of the builder
-	Kept         bool // something new may be made of it
+	Cleared      bool                // nothing is left of the builder
+	Kept         bool                // something new may be made of it
+	was          holdfast.BuildState // as it was read or saved last
 }
 
 // buildLog is where a build's log is kept: the last bytes of it, from an offset on.
@@ -62,6 +63,7 @@ func scanBuild(scan func(...any) error) (buildRow, error) {
 	if err != nil {
 		return b, err
 	}
+	b.was = b.State
 	b.SetupEnded, b.CreatedAt, b.UpdatedAt = store.FromMicros(ended), store.FromMicros(created), store.FromMicros(updated)
 	b.Deadline, b.FinishedAt = store.FromMicros(deadline), store.FromMicros(finished)
 	for _, column := range []struct {
@@ -99,7 +101,8 @@ func lockBuild(ctx context.Context, tx store.Tx, id holdfast.BuildID) (b buildRo
 	return b, found, now, err
 }
 
-func (b buildRow) insert(ctx context.Context, tx store.Tx) error {
+// insert writes a new build, and tells those who subscribed.
+func (b *buildRow) insert(ctx context.Context, tx store.Tx) error {
 	_, err := tx.ExecContext(ctx, `INSERT INTO environment_build (id, project, environment, name, version, state, sandbox, image, cleared,
 		created_at, updated_at, deadline, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $10, $11, $12)`,
 		string(b.ID), string(b.Project), string(b.Environment), b.Name, b.Version, string(b.State), string(b.Sandbox), b.Image, b.Cleared,
@@ -107,10 +110,11 @@ func (b buildRow) insert(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert build: %w", err)
 	}
-	return nil
+	b.was = "" // also where the transaction is tried again
+	return b.tell(ctx, tx, b.CreatedAt)
 }
 
-// save writes what may change of a locked build.
+// save writes what may change of a locked build, and tells those who subscribed.
 func (b *buildRow) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(b.Failure, b.Failure == nil)
 	if err != nil {
@@ -130,7 +134,7 @@ func (b *buildRow) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("save build %s: %w", b.ID, err)
 	}
-	return nil
+	return b.tell(ctx, tx, now)
 }
 
 // outdated lets go of the builds of a version that a newer READY one follows.

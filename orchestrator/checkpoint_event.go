@@ -37,12 +37,8 @@ func checkpointEvent(from, to holdfast.CheckpointState) holdfast.EventKind {
 	return ""
 }
 
-// tell emits a change of a checkpoint; see row.tell.
+// tell emits a change of a checkpoint.
 func (c checkpoint) tell(ctx context.Context, tx store.Tx, now time.Time, kind holdfast.EventKind) error {
-	u, ok := tx.(*unit)
-	if !ok || kind == "" {
-		return nil
-	}
 	object := checkpointObject{ID: c.ID, Source: c.Source, State: c.State, Size: c.Size, Labels: c.Labels, Failure: c.Failure}
-	return u.service.emit(ctx, tx, now, news{project: c.Project, kind: kind, resource: string(c.ID), object: object})
+	return emitIn(ctx, tx, now, news{project: c.Project, kind: kind, resource: string(c.ID), object: object})
 }

@@ -257,14 +257,19 @@ func sandboxEvent(from, to holdfast.SandboxState) holdfast.EventKind {
 	return ""
 }
 
-// tell emits the change from a state, if it is one. A transaction that is no unit is
-// a tool's, which nobody subscribed to.
-func (r row) tell(ctx context.Context, tx store.Tx, now time.Time, kind holdfast.EventKind) error {
+// emitIn emits news in the transaction of the change, unless its kind is "": then it
+// is none. A transaction that is no unit is a tool's, which nobody subscribed to.
+func emitIn(ctx context.Context, tx store.Tx, now time.Time, n news) error {
 	u, ok := tx.(*unit)
-	if !ok || kind == "" {
+	if !ok || n.kind == "" {
 		return nil
 	}
-	return u.service.emit(ctx, tx, now, news{project: r.Project, kind: kind, resource: string(r.ID), object: r.object()})
+	return u.service.emit(ctx, tx, now, n)
+}
+
+// tell emits a change of a sandbox.
+func (r row) tell(ctx context.Context, tx store.Tx, now time.Time, kind holdfast.EventKind) error {
+	return emitIn(ctx, tx, now, news{project: r.Project, kind: kind, resource: string(r.ID), object: r.object()})
 }
 
 // failedOperation is what an event says of an operation that failed for good.

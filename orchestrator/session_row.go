@@ -35,8 +35,9 @@ type sessionRow struct {
 	Forced       bool
 	DeleteWanted bool
 	HookAt       time.Time
-	Hooked       string // id of the operation whose hook has ended
-	Unreadable   error  // see row.Unreadable
+	Hooked       string                // id of the operation whose hook has ended
+	Unreadable   error                 // see row.Unreadable
+	was          holdfast.SessionState // as it was read or saved last
 }
 
 func (r sessionRow) resource() operation.Resource {
@@ -56,6 +57,7 @@ func scanSession(scan func(...any) error) (sessionRow, error) {
 	if err != nil {
 		return sessionRow{}, err
 	}
+	r.was = r.State
 	r.Idle, r.SuspendedBy = time.Duration(idle)*time.Microsecond, holdfast.Reason(suspendedBy)
 	r.ActiveAt, r.HookAt = store.FromMicros(active), store.FromMicros(hooked)
 	r.CreatedAt, r.UpdatedAt, r.DeletedAt = store.FromMicros(created), store.FromMicros(updated), store.FromMicros(deleted)
@@ -169,8 +171,8 @@ func pendingOn(ctx context.Context, tx store.Tx, of operation.Resource) (*operat
 	return &op, nil
 }
 
-// insert writes a new session and its labels.
-func (r sessionRow) insert(ctx context.Context, tx store.Tx) error {
+// insert writes a new session and its labels, and tells those who subscribed.
+func (r *sessionRow) insert(ctx context.Context, tx store.Tx) error {
 	made, err := json.Marshal(r.Shape)
 	if err != nil {
 		return fmt.Errorf("insert session: %w", err)
@@ -187,6 +189,14 @@ func (r sessionRow) insert(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert session: %w", err)
 	}
+	if err := r.insertLabels(ctx, tx); err != nil {
+		return err
+	}
+	r.was = "" // also where the transaction is tried again
+	return r.tell(ctx, tx, r.CreatedAt)
+}
+
+func (r *sessionRow) insertLabels(ctx context.Context, tx store.Tx) error {
 	if len(r.Labels) == 0 {
 		return nil
 	}
@@ -202,7 +212,8 @@ func (r sessionRow) insert(ctx context.Context, tx store.Tx) error {
 	return nil
 }
 
-// save writes what may change of a locked session, and stamps it.
+// save writes what may change of a locked session, stamps it, and tells those who
+// subscribed.
 func (r *sessionRow) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	made, err := json.Marshal(r.Shape)
 	if err != nil {
@@ -226,5 +237,5 @@ func (r *sessionRow) save(ctx context.Context, tx store.Tx, now time.Time) error
 	if err != nil {
 		return fmt.Errorf("save session %s: %w", r.ID, err)
 	}
-	return nil
+	return r.tell(ctx, tx, now)
 }

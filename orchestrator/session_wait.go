@@ -135,6 +135,9 @@ func (s *Service) advanceSome(ctx context.Context, u *unit, now time.Time, group
 		return err
 	}
 	for _, h := range group {
+		if err := h.tell(ctx, u, now); err != nil {
+			return err
+		}
 		if err := s.prepareSession(ctx, u, now, h.sessionRow); err != nil {
 			return err
 		}

@@ -15,12 +15,13 @@ import (
 // taskRow is a task as it is stored.
 type taskRow struct {
 	holdfast.Task
-	Position    int64     // in its session's queue
-	TimedOut    bool      // its process ran past the limit, and is being ended
-	Signals     int64     // that its process was sent
-	Log         *taskLog  // nil: its output is where its process wrote it
-	LogAttempts int64     // names the objects of the next copy
-	LookAt      time.Time // when a sweep looks at it next; zero: never
+	Position    int64              // in its session's queue
+	TimedOut    bool               // its process ran past the limit, and is being ended
+	Signals     int64              // that its process was sent
+	Log         *taskLog           // nil: its output is where its process wrote it
+	LogAttempts int64              // names the objects of the next copy
+	LookAt      time.Time          // when a sweep looks at it next; zero: never
+	was         holdfast.TaskState // as it was read or saved last
 }
 
 // taskLog is where the output of a task that ended is kept: the row names the
@@ -59,6 +60,7 @@ func scanTask(scan func(...any) error) (taskRow, error) {
 	if err != nil {
 		return taskRow{}, err
 	}
+	t.was = t.State
 	t.Limit = time.Duration(limit) * time.Microsecond
 	t.LookAt, t.CreatedAt, t.UpdatedAt = store.FromMicros(look), store.FromMicros(created), store.FromMicros(updated)
 	t.StartedAt, t.FinishedAt = store.FromMicros(started), store.FromMicros(finished)
@@ -115,8 +117,8 @@ func tasks(ctx context.Context, tx store.Tx, where string, args ...any) (list []
 	return list, nil
 }
 
-// insert writes a new task at the end of its session's queue. The session's row is
-// locked, so that no two take one position.
+// insert writes a new task at the end of its session's queue, and tells those who
+// subscribed. The session's row is locked, so that no two take one position.
 func (t *taskRow) insert(ctx context.Context, tx store.Tx) error {
 	command, err := json.Marshal(holdfast.StartProcess{Command: t.Command, Args: t.Args, Cwd: t.Cwd, Env: t.Env})
 	if err != nil {
@@ -131,10 +133,11 @@ func (t *taskRow) insert(ctx context.Context, tx store.Tx) error {
 	if err != nil {
 		return fmt.Errorf("insert task: %w", err)
 	}
-	return nil
+	t.was = "" // also where the transaction is tried again
+	return t.tell(ctx, tx, t.CreatedAt)
 }
 
-// save writes what may change of a locked task.
+// save writes what may change of a locked task, and tells those who subscribed.
 func (t *taskRow) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	failure, err := optionalJSON(t.Failure, t.Failure == nil)
 	if err != nil {
@@ -157,5 +160,5 @@ func (t *taskRow) save(ctx context.Context, tx store.Tx, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("save task %s: %w", t.ID, err)
 	}
-	return nil
+	return t.tell(ctx, tx, now)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,9 @@ func newEventsCommand(a *app) *cobra.Command {
 		Short: "Show what happened to the project's resources",
 		Long: `Show what happened to the project's resources, in order. The first call makes the project record it, from then on; events
 are kept for 7 days, and recorded for 7 days after somebody last asked, or for as long as there is a webhook. With -o json there
-is one event a line; its cursor goes into --after, to go on behind it.`,
+is one event a line; its cursor goes into --after, to go on behind it.
+
+The kinds:` + kindsHelp(),
 		Args: exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := in.Validate(); err != nil {
@@ -36,6 +39,23 @@ is one event a line; its cursor goes into --after, to go on behind it.`,
 	flags := cmd.Flags()
 	flags.BoolVar(&in.Follow, "follow", false, "go on with those to come")
 	flags.StringVar(&in.After, "after", "", "only what is behind this cursor")
-	flags.StringSliceVar(&in.Kinds, "kind", nil, "only these kinds, such as sandbox.ready or sandbox.*; may be given more than once")
+	flags.StringSliceVar(&in.Kinds, "kind", nil, "only these kinds, such as task.succeeded or session.*; may be given more than once")
 	return cmd
+}
+
+// kindsHelp lists the kinds of events, a line for each type of resource.
+func kindsHelp() string {
+	var b strings.Builder
+	last := ""
+	for _, kind := range holdfast.EventKinds() {
+		of, word, _ := strings.Cut(string(kind), ".")
+		if of != last {
+			b.WriteString("\n  " + of + ".")
+			last = of
+		} else {
+			b.WriteString(", .")
+		}
+		b.WriteString(word)
+	}
+	return b.String()
 }

@@ -13,7 +13,9 @@ func newWebhookCreateCommand(a *app) *cobra.Command {
 		Short: "Have the project's events posted to a URL, and show the secret that signs them, this once",
 		Long: `Have the project's events posted to a URL, from now on, in order for each resource. They are signed as Standard Webhooks
 say, with a secret that is shown this once. What is answered 2xx is done; 408, 429, 3xx, 5xx and no answer are tried again for
-5 days; another 4xx makes it a dead letter at once. Each run makes another webhook.`,
+5 days; another 4xx makes it a dead letter at once. Each run makes another webhook.
+
+The kinds:` + kindsHelp(),
 		Args: exactly("URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			in.URL = args[0]
@@ -34,6 +36,6 @@ say, with a secret that is shown this once. What is answered 2xx is done; 408, 4
 			return write(a.out, []byte("secret, shown this once: "+w.Secret+"\n"))
 		},
 	}
-	cmd.Flags().StringSliceVar(&in.Kinds, "kind", nil, "only these kinds of events, such as sandbox.ready or sandbox.*; may be given more than once")
+	cmd.Flags().StringSliceVar(&in.Kinds, "kind", nil, "only these kinds of events, such as task.succeeded or session.*; may be given more than once")
 	return cmd
 }
