@@ -89,6 +89,7 @@ func (h *harness) populate(n int) {
 		SELECT 'ha-' || id, 'gh', id, 'r', 'e', 'default', '{}', 'DONE', '', '', 1, 1, 5, 5, 5, %d FROM sandbox`, far))
 	h.exec(`UPDATE hook_action SET state = 'PENDING' WHERE id LIKE '%02'`)
 	h.populateSessions(far)
+	h.populateTasks()
 	h.populateBuilds(far)
 	for i := range 100 {
 		id := holdfast.InstanceID(fmt.Sprint("in-", 10_000_000+i))
@@ -135,6 +136,17 @@ func (h *harness) populateSessions(far int64) {
 	h.exec(`INSERT INTO operation (id, resource_kind, resource_id, kind, generation, state, entered_at, deadline, due_at, updated_at)
 		SELECT 'op-' || id, 'session', id, 'SUSPEND', 1, 'PENDING', 1, 1, 1, 1 FROM session WHERE ` + some(24))
 	h.exec(`UPDATE session SET state = 'WAITING', build = 'bd-' || SUBSTR(id, 4), sandbox = '' WHERE ` + some(21))
+}
+
+// populateTasks gives each session a task, which most of them ended long ago.
+func (h *harness) populateTasks() {
+	h.t.Helper()
+	h.exec(`INSERT INTO task (id, session, project, creator, system, position, state, command, task_limit, created_at, updated_at)
+		SELECT 'tk-' || SUBSTR(id, 4), id, project, '', FALSE, 1, 'SUCCEEDED', '{}', 1, 1, 1 FROM session`)
+	some := func(k int) string { return fmt.Sprintf(`CAST(SUBSTR(id, 4) AS INTEGER) %% 100 = %d`, k) }
+	h.exec(`UPDATE task SET state = 'QUEUED', look_at = 5 WHERE ` + some(26))
+	h.exec(`UPDATE task SET state = 'RUNNING', incarnation = 1, look_at = 5 WHERE ` + some(27))
+	h.exec(`UPDATE task SET look_at = 5 WHERE ` + some(28)) // its output is not kept
 }
 
 // populateBuilds writes one for each of 5,000 sandboxes, most of them READY, long
