@@ -104,6 +104,17 @@ func (k *hooks) StartProcess(_ context.Context, in holdfast.StartProcess) (holdf
 	return *p, nil
 }
 
+func (k *hooks) GetProcess(_ context.Context, id holdfast.ProcessID) (holdfast.Process, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, p := range k.all {
+		if p.ID == id {
+			return *p, nil
+		}
+	}
+	return holdfast.Process{}, holdfast.E(holdfast.NotFound, holdfast.ReasonUnknown, "no process %s", id).On(string(id))
+}
+
 func (k *hooks) SignalProcess(context.Context, holdfast.ProcessID, string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
