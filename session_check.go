@@ -2,9 +2,6 @@ package holdfast
 
 import "time"
 
-// MaxRepository bounds the address of a repository, in bytes.
-const MaxRepository = 2048
-
 // Validate checks the form of every field, before any key is reserved (trap T7).
 func (in CreateSession) Validate() error {
 	return firstError(
@@ -17,7 +14,7 @@ func (in CreateSession) Validate() error {
 		checkLabels(in.Labels),
 		in.Resources.Validate(),
 		checkOneOf("egress", in.Egress, "", EgressInternet, EgressNone),
-		in.Repository.check("repository"),
+		in.Repository.Validate(),
 	)
 }
 
@@ -35,28 +32,6 @@ func (in CreateSession) checkOrigin() error {
 func checkIdle(idle time.Duration) error {
 	if idle != 0 && (idle < MinIdle || idle > MaxIdle) {
 		return bad("idle", "is %s; it must be between %s and %s", idle, MinIdle, MaxIdle)
-	}
-	return nil
-}
-
-// check takes no address that git would read as an option or as a command to run.
-func (r *Repository) check(field string) error {
-	if r == nil {
-		return nil
-	}
-	if r.URL == "" {
-		return bad(field+".url", "is missing")
-	}
-	for _, part := range []struct{ name, value string }{{"url", r.URL}, {"ref", r.Ref}} {
-		if part.value == "" {
-			continue
-		}
-		if err := firstError(checkLength(field+"."+part.name, part.value, MaxRepository), checkValue(field+"."+part.name, part.value)); err != nil {
-			return err
-		}
-		if part.value[0] == '-' {
-			return bad(field+"."+part.name, "begins with a hyphen, which git takes for an option")
-		}
 	}
 	return nil
 }
