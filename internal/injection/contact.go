@@ -151,10 +151,10 @@ func unheardTask(l *lab) (string, error) {
 	}
 	t, err := l.submit(se)
 	if err == nil {
-		err = l.until("its start was answered, and the answer lost", func() (bool, error) { return l.wire.count(fault) > 0, nil })
-	}
-	if err == nil {
-		err = l.started(se, 1)
+		err = l.until("its process runs, and the answer that says so is lost", func() (bool, error) {
+			err := l.started(se, 1)
+			return err == nil && l.wire.count(fault) > 0, err
+		})
 	}
 	if err != nil {
 		return "", err
