@@ -66,6 +66,7 @@ func OnPostgres(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // each is a process with a schema of its own, and mostly waits for the server
 			args := []string{"-test.run", "^" + name + "$", "-test.v"}
 			if testing.Short() {
 				args = append(args, "-test.short")
