@@ -18,7 +18,6 @@ import (
 // guest is the probe as a goroutine.
 type guest struct {
 	probe probe.Probe
-	spool string
 	exit  context.CancelFunc
 	ctx   context.Context
 }
@@ -26,9 +25,6 @@ type guest struct {
 func (g *guest) Serve(l net.Listener) error { return g.probe.Serve(l) }
 
 func (g *guest) Run(ctx context.Context) error {
-	if err := os.WriteFile(filepath.Join(g.spool, "booted"), nil, 0o600); err != nil {
-		return err
-	}
 	select {
 	case <-ctx.Done():
 	case <-g.ctx.Done():
@@ -44,8 +40,12 @@ func (g *guest) Close() error {
 func newDriver() *simulated.Driver {
 	var d *simulated.Driver
 	d = simulated.New(simulated.Config{NewGuest: func(_ context.Context, b runtime.Bundle) (simulated.Guest, error) {
+		// Before anybody can ask it anything.
+		if err := os.WriteFile(filepath.Join(b.Spool, "booted"), nil, 0o600); err != nil {
+			return nil, err
+		}
 		ctx, exit := context.WithCancel(context.Background())
-		return &guest{spool: b.Spool, ctx: ctx, exit: exit, probe: probe.Probe{
+		return &guest{ctx: ctx, exit: exit, probe: probe.Probe{
 			Nonce: rand.Text(), Exit: exit, Root: simulated.Files(b), Print: func(string) {},
 			HTTP: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return d.DialGateway(ctx, b.Ref)
