@@ -40,13 +40,15 @@ type summary struct {
 	passed, failed  int
 	packagesFailed  int
 	skipped, broken []string
+	skips           map[name]string // with the reason
+	elsewhere       map[name]bool   // shown on PostgreSQL
 }
 
 func main() {
 	noSkips := flag.Bool("no-skips", false, "fail when a test was skipped")
 	figures := flag.String("figures", "", "file of what the rungs of the proof counted")
 	flag.Parse()
-	s := &summary{out: os.Stdout, output: map[name][]string{}, build: map[string][]string{}}
+	s := &summary{out: os.Stdout, output: map[name][]string{}, build: map[string][]string{}, skips: map[name]string{}, elsewhere: map[name]bool{}}
 	if err := s.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testsummary:", err)
 		os.Exit(2)
@@ -83,6 +85,10 @@ func (s *summary) read(r io.Reader) error {
 	}
 }
 
+// onPostgres begins the names of tests that are run once more, on PostgreSQL
+// (testenv.OnPostgres).
+const onPostgres = "TestOnPostgres/"
+
 func (s *summary) take(e event) {
 	key := name{e.Package, e.Test}
 	switch e.Action {
@@ -104,9 +110,11 @@ func (s *summary) ended(e event, key name) {
 	switch e.Action {
 	case "pass":
 		s.passed++
+		if test, ok := strings.CutPrefix(e.Test, onPostgres); ok {
+			s.elsewhere[name{e.Package, test}] = true
+		}
 	case "skip":
-		reason := strings.TrimSpace(strings.Join(s.output[key], " "))
-		s.skipped = append(s.skipped, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason))
+		s.skips[key] = strings.TrimSpace(strings.Join(s.output[key], " "))
 	case "fail":
 		s.failed++
 		s.broken = append(s.broken, e.Package+" "+e.Test)
@@ -138,6 +146,12 @@ func (s *summary) proof(figures []prove.Figure) {
 
 // close prints the end and reports whether all is well.
 func (s *summary) close(noSkips bool) bool {
+	for key, reason := range s.skips {
+		test, _, _ := strings.Cut(key.test, "/")
+		if !s.elsewhere[name{key.pkg, test}] { // what one dialect cannot show, the same test has shown on the other
+			s.skipped = append(s.skipped, fmt.Sprintf("%s %s: %s", key.pkg, key.test, reason))
+		}
+	}
 	slices.Sort(s.skipped)
 	if len(s.skipped) > 0 {
 		fmt.Fprintf(s.out, "\nSkipped, so not shown on this machine:\n  %s\n", strings.Join(s.skipped, "\n  "))

@@ -95,7 +95,7 @@ func TestProveHistoriesHaveAnOrder(t *testing.T) {
 		t.Logf("%v", c.outcomes)
 		if !raced() {
 			c.requireOutcomes(t)
-			c.cluster.requireFaults(t)
+			c.cluster.requireFaults(t, whole)
 		}
 	}
 	prove.Report(t, prove.Figure{Rung: 6, Name: "histories of 200 calls", Value: checked, Goal: goal, Violations: bad,
@@ -117,7 +117,7 @@ func (c *campaign) requireOutcomes(t *testing.T) {
 }
 
 // requireFaults holds that every kind of fault happened.
-func (c *cluster) requireFaults(t *testing.T) {
+func (c *cluster) requireFaults(t *testing.T, whole bool) {
 	t.Helper()
 	kinds := []transport.Kind{transport.Drop, transport.LoseAnswer, transport.Duplicate, transport.Overlap, transport.CutRequest,
 		transport.CutResponse, transport.Hang, transport.Refuse, transport.Replace}
@@ -127,7 +127,8 @@ func (c *cluster) requireFaults(t *testing.T) {
 			n += f.Fired(kind)
 		}
 		t.Logf("%s: %d at the clients' connections, %d planned between the parties", kind, n, c.hops.Planned(kind))
-		if n == 0 || c.hops.Planned(kind) == 0 {
+		// Between the parties a short slice may have none of a rare kind.
+		if n == 0 || whole && c.hops.Planned(kind) == 0 {
 			t.Errorf("no fault %q", kind)
 		}
 	}
