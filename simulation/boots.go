@@ -5,15 +5,14 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
-	"github.com/holdfast-dev/holdfast/guestagent"
 )
 
-// boots is every boot that began, by instance and incarnation, and how many
-// processes were started in it.
+// boots is every boot that began, by instance and incarnation, and what guests were
+// made to start.
 type boots struct {
 	mu     *sync.Mutex
 	all    map[holdfast.InstanceRef][]boot
-	starts map[holdfast.InstanceRef]int
+	starts map[string][]*start // by what was asked for, see startOf
 }
 
 type boot struct {
@@ -22,7 +21,7 @@ type boot struct {
 }
 
 func newBoots() boots {
-	return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}, starts: map[holdfast.InstanceRef]int{}}
+	return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}, starts: map[string][]*start{}}
 }
 
 func (b boots) began(host string, ref holdfast.InstanceRef) {
@@ -48,19 +47,4 @@ func (b boots) of(id holdfast.InstanceID) map[holdfast.InstanceRef][]boot {
 		}
 	}
 	return found
-}
-
-// counting counts the processes that a guest starts.
-type counting struct {
-	guestagent.Executor
-	boots boots
-	ref   holdfast.InstanceRef
-}
-
-// Start implements guestagent.Executor.
-func (c counting) Start(command guestagent.Command) (guestagent.Child, error) {
-	c.boots.mu.Lock()
-	c.boots.starts[c.ref]++
-	c.boots.mu.Unlock()
-	return c.Executor.Start(command)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/guestagent"
 	"github.com/holdfast-dev/holdfast/hostagent"
+	"github.com/holdfast-dev/holdfast/image"
 	rpcguest "github.com/holdfast-dev/holdfast/rpc/guest"
 	"github.com/holdfast-dev/holdfast/rpc/hop"
 	rpchost "github.com/holdfast-dev/holdfast/rpc/host"
@@ -29,6 +30,7 @@ type Host struct {
 	world     *World
 	index     int
 	directory string
+	layers    string // directory of the unpacked ones
 
 	mu      sync.Mutex
 	machine *simulated.Driver // of the agent that lives
@@ -41,7 +43,7 @@ type Host struct {
 }
 
 func (w *World) newHost(i int) (*Host, error) {
-	h := &Host{world: w, index: i, failing: map[int]bool{}, refused: map[int]bool{}, directory: w.directory("host-" + strconv.Itoa(i))}
+	h := &Host{world: w, index: i, failing: map[int]bool{}, refused: map[int]bool{}, directory: w.directory("host-" + strconv.Itoa(i)), layers: w.directory("layers-" + strconv.Itoa(i))}
 	if err := os.MkdirAll(filepath.Join(h.directory, "image"), 0o700); err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
@@ -151,7 +153,9 @@ func (h *Host) runAgent(ctx context.Context, l *life) error {
 	}
 	machine := h.machine
 	h.mu.Unlock()
+	unpacked := &layers{directory: h.layers, config: image.LayersConfig{Blobs: w.blobs, Now: h.Clock}}
 	agent, err := hostagent.New(hostagent.Config{
+		Layers: unpacked, Blobs: &step.Blobs{Store: w.blobs, Party: h.Name, Hook: l},
 		Directory: h.directory, Images: images{filepath.Join(h.directory, "image")},
 		Driver:     &step.Driver{Next: machine, Party: h.Name, Hook: l, GatewayURL: "http://" + h.gateway()},
 		ClusterKey: w.key, Name: h.Name, URL: "http://" + h.Name + ".sim", Capacity: w.config.Capacity,
@@ -166,6 +170,7 @@ func (h *Host) runAgent(ctx context.Context, l *life) error {
 	if err != nil {
 		return err
 	}
+	l.onClose(unpacked.Close)
 	l.onClose(agent.Close)
 	l.serve(h.Name+".sim", rpchost.Handler(agent, agent.Guest, w.key))
 	l.serve(h.gateway(), agent.GatewayHandler())
@@ -188,6 +193,62 @@ func (i images) Ensure(context.Context, string, func(string)) (string, error) {
 	return i.directory, nil
 }
 
+// layers is a host's store of them, made with the first that an instance boots from:
+// most runs have none.
+type layers struct {
+	directory string
+	config    image.LayersConfig
+
+	mu     sync.Mutex
+	store  *image.Layers
+	closed bool
+}
+
+func (l *layers) open() (*image.Layers, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errDead
+	}
+	var err error
+	if l.store == nil {
+		l.store, err = image.NewLayers(l.directory, l.config)
+	}
+	return l.store, err
+}
+
+// Ensure implements hostagent.Layers.
+func (l *layers) Ensure(ctx context.Context, one holdfast.Layer, progress func(string)) (string, error) {
+	store, err := l.open()
+	if err != nil {
+		return "", err
+	}
+	return store.Ensure(ctx, one, progress)
+}
+
+// Prune implements hostagent.Layers.
+func (l *layers) Prune(ctx context.Context, needed func(sha256 string) bool) (int, error) {
+	if _, err := os.Stat(l.directory); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	store, err := l.open()
+	if err != nil {
+		return 0, err
+	}
+	return store.Prune(ctx, needed)
+}
+
+// Close ends what is being fetched.
+func (l *layers) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.store != nil {
+		l.store.Close()
+	}
+	return nil
+}
+
 // guest is a real guest agent, in this process.
 type guest struct {
 	agent *guestagent.Agent
@@ -201,7 +262,7 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 	home := &http.Client{Transport: &step.Transport{Party: p.Name, Hook: clientHook{p},
 		Next: homeward{host: h, ref: b.Ref, next: &wire{world: w, life: p.always()}}}}
 	agent, err := guestagent.New(guestagent.Config{
-		Guest: b.Guest, Spool: b.Spool, Executor: counting{guestagent.NewSimulatedExecutor(nil), w.boots, b.Ref}, HTTP: home, Telemetry: home,
+		Guest: b.Guest, Spool: b.Spool, Executor: &shell{Executor: guestagent.NewSimulatedExecutor(nil), boots: w.boots, ref: b.Ref, root: simulated.Files(b)}, HTTP: home, Telemetry: home,
 		Root: simulated.Files(b), Late: true, TelemetryEvery: w.config.Timing.Telemetry, Setup: h.setUp(),
 		IDs: holdfast.IDs{Rand: &chance{seed: w.config.Seed, who: p.Name}}, Jitter: p.jitter,
 	})

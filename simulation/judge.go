@@ -81,9 +81,9 @@ func (c *checking) inputs(outcomes []Outcome) {
 
 // processes: one start for a request id on an incarnation (contract: A14).
 func (c *checking) processes(outcomes []Outcome) {
-	for ref, n := range c.world.boots.starts {
-		if n > 1 {
-			c.breaks("in %s/%d one process was asked for, and %d were started", ref.Instance, ref.Incarnation, n)
+	for what, all := range c.world.boots.starts {
+		if len(all) > 1 {
+			c.breaks("one start was asked for of %s, and there were %d", what, len(all))
 		}
 	}
 	type start struct {

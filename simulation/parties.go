@@ -42,7 +42,7 @@ func (w *World) runOrchestrator(ctx context.Context, l *life) error {
 		Guest: func(url string, ref holdfast.InstanceRef) holdfast.Guest {
 			return rpchost.DialGuest(hop.Client{HTTP: hops, URL: url, Token: w.key.Token(hop.Orchestrator, hop.HostAgent)}, ref)
 		},
-		Image: imageOf, Process: fmt.Sprintf("%s/%d", p.Name, l.number), ClaimTTL: w.config.Timing.ClaimTTL,
+		Image: imageOf, Blobs: &step.Blobs{Store: w.blobs, Party: p.Name, Hook: l}, Process: fmt.Sprintf("%s/%d", p.Name, l.number), ClaimTTL: w.config.Timing.ClaimTTL,
 		Retention: w.config.Timing.Retention, SweepEvery: w.config.Timing.Sweep, WatchPoll: w.config.Timing.WatchPoll,
 		IDs: holdfast.IDs{Now: p.Clock, Rand: &chance{seed: w.config.Seed, who: p.Name}}, Clock: p.Clock, Jitter: p.jitter,
 		Logger: w.config.Logger.With("party", p.Name),
@@ -55,10 +55,11 @@ func (w *World) runOrchestrator(ctx context.Context, l *life) error {
 	deliveries := s.DeliveryHandler()
 	mux := http.NewServeMux()
 	mux.Handle("/", rpc.NewHandler(rpc.Services{Sandboxes: s, Operations: s, Processes: s, Files: s, Audit: s, Fleet: operators,
-		Projects: s, Keys: s, Checkpoints: s, Sessions: s}, rpc.Options{Authenticate: authenticate, Logger: w.config.Logger}))
+		Projects: s, Keys: s, Checkpoints: s, Sessions: s, Tasks: s, Environments: s, Events: s, Webhooks: s, Hooks: s}, rpc.Options{Authenticate: authenticate, Logger: w.config.Logger}))
 	for _, path := range []string{"/deliveries/instances", "/deliveries/fleet", "/telemetry"} {
 		mux.Handle(path, deliveries)
 	}
+	mux.Handle("/hooks/", s.HookHandler())
 	l.serve(p.Name+".sim", mux)
 	l.loops.Go(func() { _ = s.Run(l.ctx) }) // it ends with its context alone
 	return nil

@@ -386,7 +386,7 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 // After implements step.Hook.
 func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 	p := l.party
-	if s.Kind == step.Hop || s.Kind == step.Call {
+	if s.Kind == step.Hop || s.Kind == step.Call || s.Kind == step.Blob {
 		p.world.take(ctx, s, "after")
 	}
 	if s.Kind != step.Record {
@@ -402,7 +402,7 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 		err = hook.After(ctx, s, err)
 	}
 	if l.isDead() {
-		if s.Kind == step.Update || s.Kind == step.Record { // of the rest nobody can tell: much ends at once
+		if s.Kind == step.Update || s.Kind == step.Record || s.Kind == step.Blob { // of the rest nobody can tell: much ends at once
 			p.world.Trace.step(s, outcome(err)+", unheard")
 		}
 		return errDead

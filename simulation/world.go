@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/client"
 	"github.com/holdfast-dev/holdfast/fleet"
 	"github.com/holdfast-dev/holdfast/orchestrator"
@@ -118,6 +119,7 @@ type World struct {
 	key          hop.ClusterKey
 	orchestrator *sqlite.DB
 	fleet        *sqlite.DB
+	blobs        *blobs // that hosts and orchestrators share
 	network      *transport.Network
 	faulty       *transport.Faulty
 	boots        boots
@@ -153,7 +155,7 @@ func New(ctx context.Context, config Config) (*World, error) {
 	config.Timing = config.Timing.withDefaults()
 	w := &World{
 		Trace: newTrace(), config: config, key: hop.ClusterKey("the key of a simulated cluster, 32 bytes or more"),
-		network: &transport.Network{Log: config.Logger}, boots: newBoots(), records: records{last: map[string]recordSeen{}},
+		network: &transport.Network{Log: config.Logger}, blobs: newBlobs(), boots: newBoots(), records: records{last: map[string]recordSeen{}},
 		cut: map[[2]string]bool{}, fired: map[string]int64{},
 	}
 	w.ctx, w.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -298,13 +300,16 @@ func (w *World) Close() error {
 	w.late.Wait()
 	errs = append(errs, w.network.Close(context.Background()), w.orchestrator.Close(), w.fleet.Close())
 	for _, h := range w.Hosts {
-		errs = append(errs, os.RemoveAll(h.directory))
+		errs = append(errs, os.RemoveAll(h.directory), os.RemoveAll(h.layers))
 	}
 	return errors.Join(errs...)
 }
 
 // OrchestratorDB is the orchestrators' database, as its disk would show it.
 func (w *World) OrchestratorDB() store.DB { return w.orchestrator }
+
+// Blobs is the blob store that hosts and orchestrators share, as nobody's step.
+func (w *World) Blobs() blob.Store { return w.blobs }
 
 // FleetDB is the fleets' database.
 func (w *World) FleetDB() store.DB { return w.fleet }
@@ -337,7 +342,7 @@ func (w *World) delay(s *step.Step, when string) time.Duration {
 		return between(h, 200*time.Microsecond, 4*time.Millisecond)
 	case step.View:
 		return between(h, 50*time.Microsecond, time.Millisecond)
-	case step.Hop, step.Call:
+	case step.Hop, step.Call, step.Blob:
 		return between(h, 300*time.Microsecond, 12*time.Millisecond)
 	}
 	return 0

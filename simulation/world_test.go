@@ -134,3 +134,66 @@ func TestASeedIsOneRun(t *testing.T) {
 		t.Errorf("one seed gave %d traces: %v", len(sums), sums)
 	}
 }
+
+// What sessions are made of works in a world: a build whose setup runs, a session that
+// waited for it and is prepared, a task, its output, a checkpoint, and a fork that has
+// the files of all of them.
+func TestSessionsRunInABubble(t *testing.T) {
+	newBench(t).inWorld(t, Config{Seed: 3, Orchestrators: 2, Hosts: 2}, func(ctx context.Context, w *World) {
+		c := w.Clients[0]
+		recipe := holdfast.Recipe{Base: environment, Setup: "echo setting up; sleep 2s", Files: []holdfast.RecipeFile{{Path: "/recipe", Content: "a recipe"}},
+			Repository: &holdfast.Repository{URL: "https://example.com/work.git", Ref: "main"}}
+		_, err := c.CreateEnvironment(ctx, holdfast.CreateEnvironment{Name: "tools", Recipe: recipe})
+		if err != nil {
+			t.Fatal(err)
+		}
+		build, err := c.BuildEnvironment(ctx, holdfast.BuildEnvironment{RequestID: "build", Environment: "tools"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, err := c.CreateSession(ctx, holdfast.CreateSession{RequestID: "session", Environment: "tools"})
+		if err != nil || session.State != holdfast.SessionReady || session.Build != build.ID {
+			t.Fatalf("%+v, %v", session, err)
+		}
+		task, err := c.SubmitTask(ctx, holdfast.SubmitTask{RequestID: "task", Session: session.ID, Command: "/bin/sh", Args: []string{"-c", "echo working; sleep 3s; exit 7"},
+			Env: map[string]string{TaskVariable: "one"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		task, err = c.StreamTaskOutput(ctx, holdfast.TaskOutput{ID: task.ID, Follow: true}, func(chunk holdfast.OutputChunk) error {
+			return join(out.Write(chunk.Data))
+		})
+		if err != nil || task.State != holdfast.TaskFailed || task.ExitCode != 7 || out.String() != "working\n" {
+			t.Errorf("%+v, %v, %q", task, err, &out)
+		}
+		fork, err := c.ForkSession(ctx, session.ID, holdfast.CreateSession{RequestID: "fork"})
+		if err != nil || fork.State != holdfast.SessionReady {
+			t.Fatalf("%+v, %v", fork, err)
+		}
+		for _, path := range []string{"/recipe", Fetched} {
+			if _, err := c.StatFile(ctx, fork.Sandbox, path); err != nil {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+		for _, what := range []string{"task one", "preparation of "} {
+			if n := started(w, what); n != 1 {
+				t.Errorf("%s was started %d times", what, n)
+			}
+		}
+		time.Sleep(5 * time.Minute) // virtual
+	})
+}
+
+func join(_ int, err error) error { return err }
+
+func started(w *World, prefix string) (n int) {
+	w.boots.mu.Lock()
+	defer w.boots.mu.Unlock()
+	for what, all := range w.boots.starts {
+		if strings.HasPrefix(what, prefix) {
+			n += len(all)
+		}
+	}
+	return n
+}

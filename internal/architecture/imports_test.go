@@ -79,7 +79,7 @@ var table = map[string]row{
 	"image":                     {ours: ". blob layer", modules: "github.com/google/go-containerregistry github.com/klauspost/compress golang.org/x/sync " + sys, why: "base images; knows no driver"},
 
 	"simulation":            {ours: "*", modules: "*", why: "the whole system under virtual time, wired as internal/server does"},
-	"simulation/step":       {ours: ". runtime store", why: "decorates what parties are given: interfaces, never a party"},
+	"simulation/step":       {ours: ". blob runtime store", why: "decorates what parties are given: interfaces, never a party"},
 	"simulation/history":    {ours: ". rpc transport", modules: "github.com/anishathalye/porcupine", why: "clients of a real server, from outside; its tests start the server"},
 	"simulation/crashpoint": {ours: ". client simulation simulation/step store store/lineage", why: "runs of the simulated world in which parties die at every step"},
 

@@ -25,6 +25,7 @@ const (
 	Hop    Kind = "hop"    // a request: it leaves after Before, its answer is there at After
 	Serve  Kind = "serve"  // a request that arrived: its handler runs between Before and After
 	Call   Kind = "call"   // a call of the runtime
+	Blob   Kind = "blob"   // something put into the blob store, or deleted from it
 	Record Kind = "record" // a host agent's durable record; its hook must not wait, since a lock is held
 )
 
