@@ -64,7 +64,6 @@ func Traps() []Trap {
 		{50, "a snapshot duplicates identity", "of a disk; no driver saves memory yet"},
 		{51, "a suspend image is loaded twice", "no driver saves memory to disk yet"},
 		{52, "a restored, failed-over or wrong database orders everything destroyed", ""},
-		{53, "a decision at READ COMMITTED misses the row that a concurrent transaction inserts",
-			"the quota, the hosts' room and checkpoints that are deleted are here; sessions that wait are not"},
+		{53, "a decision at READ COMMITTED misses the row that a concurrent transaction inserts", ""},
 	}
 }

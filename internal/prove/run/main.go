@@ -20,7 +20,7 @@ import (
 func main() {
 	budget := flag.Duration("time", 0, "how long all of it may take; 0: each rung until its goal")
 	only := flag.String("rungs", "", "numbers of the rungs to climb, with commas; empty: all")
-	list := flag.Bool("list", false, "print the rungs' packages and do nothing")
+	list := flag.Bool("list", false, "print the packages of the rungs of which make test runs a slice without the race detector too, and do nothing")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *budget, *only, *list)
@@ -39,7 +39,9 @@ func run(ctx context.Context, budget time.Duration, only string, list bool) erro
 	if list {
 		for _, r := range rungs {
 			for _, p := range r.packages {
-				fmt.Println(p.path)
+				if !r.builds { // what has been run under the race detector is not run again without
+					fmt.Println(p.path)
+				}
 			}
 		}
 		return nil

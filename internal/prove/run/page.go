@@ -47,7 +47,7 @@ func (p page) String() string {
 		}
 	}
 	_ = table.Flush() // into memory
-	fmt.Fprintf(&out, "\n%s\n\nRung 7, the seeded bugs: make prove-mutants.\n", strings.Join(notes, "\n"))
+	fmt.Fprintf(&out, "\n%s\n", strings.Join(notes, "\n"))
 	return out.String()
 }
 
