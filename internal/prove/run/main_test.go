@@ -64,7 +64,8 @@ func TestTestsNamedTestProveAreFoundAndSortedIntoTheirRungs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[int][]pkg{1: {{"./orchestrator", 1}}, 2: {{"./simulation/interleaving", 1}}, 3: {{"./simulation", 3}}, 5: {{"./internal/kill", 1}}}
+	want := map[int][]pkg{1: {{"./orchestrator", 1}}, 2: {{"./simulation/interleaving", 1}}, 3: {{"./simulation", 3}}, 5: {{"./internal/kill", 1}},
+		7: {{"./internal/mutant", 1}}}
 	for _, r := range rungs {
 		if !slices.Equal(r.packages, want[r.number]) {
 			t.Errorf("rung %d: %v, want %v", r.number, r.packages, want[r.number])
