@@ -65,6 +65,11 @@ func (s *Service) act(ctx context.Context, b begun) (row, error) {
 	if b.op.Kind == string(holdfast.OperationCheckpoint) {
 		return s.actCheckpoint(ctx, b)
 	}
+	if b.op.Kind == string(holdfast.OperationDelete) {
+		if err := s.keepLogs(ctx, b); err != nil {
+			return row{}, s.releaseWith(ctx, b, judgement{outcome: outcomeRetry, err: holdfast.AsError(err)})
+		}
+	}
 	for {
 		level := s.level(ctx, b)
 		seen, err := s.config.Fleet.EnsureInstance(ctx, level)

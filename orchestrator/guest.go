@@ -49,7 +49,7 @@ type access int
 const (
 	accessLive     access = iota // READY only: needs the guest itself
 	accessRecorded               // READY, SUSPENDED, FAILED: answered from the host's spool
-	accessConsole                // the same, and CREATING and DELETING while there is an instance
+	accessSpool                  // the same, and CREATING and DELETING while there is an instance
 )
 
 func (a access) fits(state holdfast.SandboxState) bool {
@@ -59,7 +59,7 @@ func (a access) fits(state holdfast.SandboxState) bool {
 	case holdfast.SandboxSuspended, holdfast.SandboxFailed:
 		return a != accessLive
 	case holdfast.SandboxCreating, holdfast.SandboxDeleting:
-		return a == accessConsole
+		return a == accessSpool
 	}
 	return false
 }
@@ -303,7 +303,7 @@ func (s *Service) StreamSandboxLog(ctx context.Context, caller holdfast.Caller, 
 	if err := in.Validate(); err != nil {
 		return err
 	}
-	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: in.ID, access: accessConsole}, func(g holdfast.Guest) (nothing, error) {
+	_, err := guestCall(s, ctx, guestAddress{caller: caller, sandbox: in.ID, access: accessSpool}, func(g holdfast.Guest) (nothing, error) {
 		return noAnswer(g.Log(ctx, in.Offset, in.Follow, yield))
 	})
 	return err

@@ -82,7 +82,7 @@ func (s *Service) StreamTaskOutput(ctx context.Context, caller holdfast.Caller, 
 // frozen or gone.
 // Who reads is no activity: the task itself is.
 func (s *Service) liveOutput(ctx context.Context, t taskRow, in holdfast.TaskOutput, follow bool, yield func(holdfast.OutputChunk) error) (holdfast.Process, error) {
-	at, err := s.guestOfTask(ctx, t, accessRecorded)
+	at, err := s.guestOfTask(ctx, t, accessSpool)
 	if err != nil {
 		return holdfast.Process{}, err
 	}
@@ -171,6 +171,38 @@ func (s *Service) keepLog(ctx context.Context, t taskRow) error {
 		}
 	}
 	return s.logKept(ctx, t, log)
+}
+
+// outputHolds is for how long at most the output of tasks that cannot be kept holds up
+// the delete of what they ran on.
+const outputHolds = time.Minute
+
+// keepLogs keeps the output of those tasks that ended on what is about to be deleted:
+// it goes with it (contract: E3). An error holds the delete up.
+func (s *Service) keepLogs(ctx context.Context, b begun) error {
+	if s.config.Blobs == nil || !b.row.ofSession() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, patienceOf(ctx))
+	defer cancel()
+	var ended []taskRow
+	var now time.Time
+	err := s.view(ctx, "tasks whose output is not kept", func(tx store.Tx, at time.Time) (err error) {
+		now = at
+		ended, err = tasks(ctx, tx, `WHERE session = $1 AND finished_at > 0 AND process <> '' AND log = '' ORDER BY id`, b.row.Owner)
+		return err
+	})
+	for _, t := range ended {
+		err = errors.Join(err, s.keepLog(ctx, t))
+	}
+	if err == nil {
+		return nil
+	}
+	if now.Sub(b.op.EnteredAt) < outputHolds {
+		return holdfast.E(holdfast.Unavailable, holdfast.ReasonStorage, "the output of its tasks cannot be kept yet").Because(err).Retry(time.Second)
+	}
+	s.config.Logger.Warn("the output of tasks goes with what they ran on", "session", b.row.Owner, "error", err)
+	return nil
 }
 
 // lostForGood reports whether whoever had the output says that it is gone.

@@ -146,7 +146,7 @@ func (s *Service) taskRuns(ctx context.Context, t taskRow, p holdfast.Process) e
 func (s *Service) endAsked(ctx context.Context, t taskRow, p holdfast.Process) error {
 	tail := ""
 	if p.ExitCode != 0 && !p.Lost {
-		if at, err := s.guestOfTask(ctx, t, accessRecorded); err == nil {
+		if at, err := s.guestOfTask(ctx, t, accessSpool); err == nil {
 			tail = tidy(s.tailOf(ctx, at, p))
 		}
 	}
@@ -298,7 +298,7 @@ func (s *Service) dueTask(ctx context.Context, id holdfast.TaskID) (t taskRow, f
 }
 
 func (s *Service) askForTask(ctx context.Context, t taskRow) (holdfast.Process, error) {
-	at, err := s.guestOfTask(ctx, t, accessRecorded)
+	at, err := s.guestOfTask(ctx, t, accessSpool)
 	if err != nil {
 		return holdfast.Process{}, err
 	}

@@ -1,7 +1,10 @@
 package orchestrator
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -350,5 +353,73 @@ func TestE3_OutputOutlivesTheInstanceItWasWrittenOn(t *testing.T) {
 	g.mu.Unlock()
 	if out, _ := read(4, false); out != "of it\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// full is a blob store without room, until it has some.
+type full struct {
+	blob.Store
+	room chan struct{}
+}
+
+func (f full) Put(ctx context.Context, key string, r io.Reader) (blob.Info, error) {
+	select {
+	case <-f.room:
+		return f.Store.Put(ctx, key, r)
+	default:
+		return blob.Info{}, errors.New("no room")
+	}
+}
+
+// contract: E3. What a task wrote is kept before the delete of its session takes it away,
+// and a store that has no room holds the delete up, for a time.
+func TestE3_OutputIsKeptBeforeADeleteTakesItAway(t *testing.T) {
+	for name, tries := range map[string]struct {
+		room bool // in the end
+	}{"there is room at last": {true}, "there never is room": {false}} {
+		t.Run(name, func(t *testing.T) {
+			blobs, err := blob.Open(t.Context(), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			store := full{blobs, make(chan struct{})}
+			h := newHarness(t, func(c *Config) { c.Blobs = store })
+			g := newGuests(t).serve(h)
+			g.reports(func(send func() int) { send() })(h)
+			h.fleet.ensure = func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+				if l.Desired == holdfast.DesiredAbsent {
+					g.mu.Lock()
+					clear(g.processes)
+					g.mu.Unlock()
+				}
+				return h.fleet.reach(l)
+			}
+			se := h.session("s1")
+			task := h.submit(se.ID, "t1", "exit", "0")
+			h.awaitTask(task.ID, false, holdfast.TaskSucceeded)
+			if got, err := h.deleteSession(se.ID); holdfast.CodeOf(err) != holdfast.Unavailable && (err != nil || got.State != holdfast.SessionDeleting) {
+				t.Fatalf("the delete did not wait for the output: %s, %v", got.State, err)
+			}
+			if tries.room {
+				close(store.room)
+			} else {
+				h.exec(`UPDATE operation SET entered_at = 1 WHERE state = 'PENDING'`)
+			}
+			h.eventually("the session is deleted", func() bool {
+				got, err := h.deleteSession(se.ID)
+				return err == nil && got.State == holdfast.SessionDeleted
+			})
+			var out string
+			_, err = h.StreamTaskOutput(t.Context(), alice, holdfast.TaskOutput{ID: task.ID}, func(c holdfast.OutputChunk) error {
+				out += string(c.Data)
+				return nil
+			})
+			if tries.room && (err != nil || out != "out of 0\n") {
+				t.Errorf("%q, %v", out, err)
+			}
+			if !tries.room && err == nil {
+				t.Errorf("%q was read, though nothing was kept", out)
+			}
+		})
 	}
 }
