@@ -306,7 +306,15 @@ func (s *Service) showPending(ctx context.Context, tx store.Tx, b buildRow) (hol
 	if err != nil || !has {
 		return b.Build, err
 	}
-	return s.showBuild(b, &op), nil
+	out := s.showBuild(b, &op)
+	if out.Operation.WaitsFor != string(stepBuilder) || b.Sandbox == "" {
+		return out, nil
+	}
+	builder, has, err := operation.Pending(ctx, tx, operation.Resource{Kind: kindSandbox, ID: string(b.Sandbox)})
+	if err == nil && has {
+		waitsForBuilder(out.Operation, showOperation(builder, s.databaseClock(), false))
+	}
+	return out, err
 }
 
 // showBuild is a build with what is pending, and what that waits for.
@@ -314,12 +322,22 @@ func (s *Service) showBuild(b buildRow, pending *operation.Operation) holdfast.B
 	out := b.Build
 	op := showOperation(*pending, s.databaseClock(), false)
 	if op.WaitsFor == "" && op.Claim == nil {
-		op.WaitsFor = "builder"
+		op.WaitsFor = string(stepBuilder)
 		if b.Prepared {
-			op.WaitsFor = "setup"
+			op.WaitsFor = string(stepSetup)
 		}
 	}
-	op.Next = "wait: it goes on by itself; another build of the environment takes its place"
 	out.Operation = &op
 	return out
+}
+
+// waitsForBuilder says what a builder that a build waits for is waiting for itself, and
+// what it met.
+func waitsForBuilder(op *holdfast.Operation, builder holdfast.Operation) {
+	if builder.WaitsFor != "" {
+		op.WaitsFor += ", and that for the " + builder.WaitsFor
+	}
+	if op.LastError == nil {
+		op.LastError = builder.LastError
+	}
 }

@@ -45,6 +45,8 @@ func next(op operation.Operation, now time.Time, deleteWanted bool) string {
 	switch {
 	case op.State != operation.StatePending:
 		return "nothing: it has ended"
+	case op.Kind == string(holdfast.OperationBuild):
+		return "wait: it goes on by itself; another build of the environment takes its place"
 	case deleteWanted && op.Claimed(now):
 		return "wait: a delete is wanted and begins when this attempt ends"
 	case op.Claimed(now):
@@ -129,6 +131,8 @@ func (s *Service) resourceOf(ctx context.Context, caller holdfast.Caller, id str
 	switch prefix, _, _ := strings.Cut(id, "-"); prefix {
 	case holdfast.PrefixSession:
 		of.Kind, unknown = kindSession, noSession(holdfast.SessionID(id))
+	case holdfast.PrefixBuild:
+		of.Kind, unknown = kindBuild, noBuild(holdfast.BuildID(id))
 	case holdfast.PrefixCheckpoint:
 		of.Kind, unknown = kindCheckpoint, noCheckpoint(holdfast.CheckpointID(id))
 	}
@@ -150,6 +154,9 @@ func ownerOf(ctx context.Context, tx store.Tx, of operation.Resource) (project h
 	case kindSession:
 		r, _, err := oneSession(ctx, tx, `WHERE id = $1`, of.ID)
 		return r.Project, r.DeleteWanted, err
+	case kindBuild:
+		b, _, err := oneBuild(ctx, tx, holdfast.BuildID(of.ID), "")
+		return b.Project, false, err
 	case kindCheckpoint:
 		c, _, err := oneCheckpoint(ctx, tx, holdfast.CheckpointID(of.ID), "")
 		return c.Project, false, err

@@ -21,7 +21,7 @@ func newEnvCommand(a *app) *cobra.Command {
 		RunE:    needSubcommand,
 	}
 	cmd.AddCommand(newEnvCreateCommand(a), newEnvBuildCommand(a), newEnvListCommand(a), newEnvGetCommand(a),
-		newEnvBuildsCommand(a), newEnvLogsCommand(a), newEnvDeleteCommand(a))
+		newEnvBuildsCommand(a), newEnvLogsCommand(a), newEnvOperationsCommand(a), newEnvDeleteCommand(a))
 	return cmd
 }
 

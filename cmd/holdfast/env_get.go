@@ -26,7 +26,12 @@ func newEnvGetCommand(a *app) *cobra.Command {
 			if a.output == "json" {
 				return a.json(e)
 			}
-			return a.table("", describeEnvironment(e))
+			// What is being built, if anything is: the newest build of any version.
+			page, err := c.ListBuilds(cmd.Context(), holdfast.ListBuilds{Environment: e.Name, PageSize: 1})
+			if err != nil {
+				return err
+			}
+			return a.table("", append(describeEnvironment(e), describePending(page.Builds)...))
 		},
 	}
 }
@@ -61,6 +66,23 @@ func describeEnvironment(e holdfast.Environment) [][]string {
 	}
 	if r.Repository != nil {
 		rows = append(rows, []string{"Repository", strings.TrimSpace(r.Repository.URL + " " + r.Repository.Ref)})
+	}
+	return rows
+}
+
+// describePending says why builds are not done yet, or did not get done.
+func describePending(builds []holdfast.Build) (rows [][]string) {
+	for _, b := range builds {
+		what := fmt.Sprintf("%s of version %d: ", b.ID, b.Version)
+		switch {
+		case b.Operation != nil:
+			rows = append(rows, []string{"Building", what + pending(b.Operation)}, []string{"Next", b.Operation.Next})
+			if e := b.Operation.LastError; e != nil {
+				rows = append(rows, []string{"Trouble", fmt.Sprintf("%s (%s)", e.Message, e.Reason)})
+			}
+		case b.Failure != nil:
+			rows = append(rows, []string{"Failed", what + fmt.Sprintf("%s (%s)", b.Failure.Message, b.Failure.Reason)})
+		}
 	}
 	return rows
 }

@@ -3,9 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/holdfast-dev/holdfast"
 )
 
 // envIDs replaces what differs from run to run of environments and builds.
@@ -85,4 +88,31 @@ func TestErrorsOfEnvironmentsSayWhatToDo(t *testing.T) {
 			r.want(t, test.code, "", test.err)
 		})
 	}
+}
+
+// contract: A5. env get says why a build is pending, and what is safe to do.
+func TestA5_WhatIsBeingBuiltIsShownWithWhatItWaitsFor(t *testing.T) {
+	b := holdfast.Build{ID: "bd-1", Version: 2, Operation: &holdfast.Operation{Kind: holdfast.OperationBuild, WaitsFor: "builder", Next: "wait",
+		LastError: holdfast.E(holdfast.Unavailable, holdfast.ReasonNoCapacity, "no room")}}
+	want := [][]string{{"Building", "bd-1 of version 2: BUILD (waits for builder)"}, {"Next", "wait"}, {"Trouble", "no room (NO_CAPACITY)"}}
+	if got := describePending([]holdfast.Build{b}); !reflect.DeepEqual(got, want) {
+		t.Errorf("pending: %q", got)
+	}
+	b.Operation, b.Failure = nil, &holdfast.Failure{Reason: holdfast.ReasonSetupFailed, Message: "exit 1"}
+	if got := describePending([]holdfast.Build{b}); !reflect.DeepEqual(got, [][]string{{"Failed", "bd-1 of version 2: exit 1 (SETUP_FAILED)"}}) {
+		t.Errorf("failed: %q", got)
+	}
+	b.Failure = nil
+	if got := describePending([]holdfast.Build{b}); len(got) != 0 {
+		t.Errorf("ready: %q", got)
+	}
+	c := newCLI(t)
+	c.run(t, "env", "create", "-f", recipe(t, "name: tools\nbase: base\nsetup: \"false\"\n"))
+	c.run(t, "env", "build", "tools", "--request-id", "b1")
+	if r := c.run(t, "env", "get", "tools"); r.code != 0 || !strings.Contains(ids(r.stdout), "of version 1: the setup ended with exit code 1 (SETUP_FAILED)\n") {
+		t.Errorf("got %+v", r)
+	}
+	const journal = "ID KIND STATE GENERATION ATTEMPTS SINCE FINISHED LAST-ERROR\n"
+	c.run(t, "env", "operations", "tools").want(t, 0, journal, "") // the fake keeps none of builds
+	c.run(t, "env", "operations", "nothing").want(t, 1, "", "error: environment nothing has no build\nnext: holdfast env build nothing\n")
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/client"
 )
 
 func newOperationsCommand(a *app) *cobra.Command {
@@ -14,26 +16,31 @@ func newOperationsCommand(a *app) *cobra.Command {
 		Short: "Show the journal of a sandbox or session, newest first",
 		Args:  exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			in := holdfast.ListOperations{Resource: args[0], PageSize: holdfast.MaxPageSize}
-			if err := in.Validate(); err != nil {
+			if err := (holdfast.ListOperations{Resource: args[0]}).Validate(); err != nil {
 				return err
 			}
 			c, err := a.connect()
 			if err != nil {
 				return err
 			}
-			var out holdfast.OperationPage
-			for {
-				page, err := c.ListOperations(cmd.Context(), in)
-				if err != nil {
-					return err
-				}
-				out.Operations = append(out.Operations, page.Operations...)
-				if in.PageToken = page.NextPageToken; in.PageToken == "" {
-					return a.journal(out)
-				}
-			}
+			return a.operationsOf(cmd.Context(), c, args[0])
 		},
+	}
+}
+
+// operationsOf writes the whole journal of a resource.
+func (a *app) operationsOf(ctx context.Context, c *client.Client, resource string) error {
+	in := holdfast.ListOperations{Resource: resource, PageSize: holdfast.MaxPageSize}
+	var out holdfast.OperationPage
+	for {
+		page, err := c.ListOperations(ctx, in)
+		if err != nil {
+			return err
+		}
+		out.Operations = append(out.Operations, page.Operations...)
+		if in.PageToken = page.NextPageToken; in.PageToken == "" {
+			return a.journal(out)
+		}
 	}
 }
 
