@@ -52,6 +52,33 @@ type Layer struct {
 	Key    string `json:"key"`
 	Size   int64  `json:"size"`   // bytes
 	SHA256 string `json:"sha256"` // in hex
+	// Base is the id of the image that is below the lowest layer (BaseImage): it fits
+	// no other one. "": its host did not know.
+	Base string `json:"base,omitempty"`
+}
+
+// BaseOf is the id of the image that layers belong on; "": any that their reference names.
+func BaseOf(layers []Layer) string {
+	if len(layers) == 0 {
+		return ""
+	}
+	return layers[len(layers)-1].Base
+}
+
+// BaseImage is a prepared image, as a host has it.
+type BaseImage struct {
+	// ID names its contents for ever: "oci:REPOSITORY@sha256:…" for a registry's, else
+	// the digest of what it was made from.
+	ID       string
+	RootFS   string // directory of its read-only root file system
+	Defaults ProcessDefaults
+}
+
+// ProcessDefaults is what holds for processes that do not say it themselves.
+type ProcessDefaults struct {
+	Env     map[string]string `json:"env,omitempty"`
+	Workdir string            `json:"workdir,omitempty"`
+	User    string            `json:"user,omitempty"`
 }
 
 // MaxLayers bounds a chain of layers; a longer one is refused, FAILED_PRECONDITION.
@@ -150,9 +177,9 @@ type InstanceRef struct {
 
 // GuestConfig is what a host agent hands to the guest it boots.
 type GuestConfig struct {
-	Instance    InstanceID        `json:"instance"`
-	Incarnation int64             `json:"incarnation"`
-	Secret      []byte            `json:"secret"`       // signs this boot's deliveries (contract: B8)
-	CallbackURL string            `json:"callback_url"` // the host agent's gateway
-	Env         map[string]string `json:"env,omitempty"`
+	Instance    InstanceID `json:"instance"`
+	Incarnation int64      `json:"incarnation"`
+	Secret      []byte     `json:"secret"`       // signs this boot's deliveries (contract: B8)
+	CallbackURL string     `json:"callback_url"` // the host agent's gateway
+	ProcessDefaults
 }

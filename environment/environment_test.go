@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -154,4 +155,18 @@ func FuzzParseNeverPanics(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// What the documentation shows is a recipe.
+func TestTheDocumentedRecipeIsOne(t *testing.T) {
+	page, err := os.ReadFile("../docs/environments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```yaml\n")
+	text, _, _ := strings.Cut(rest, "```")
+	in, err := Parse([]byte(text))
+	if err != nil || in.Name != "tools" || in.Recipe.Hooks.OnSuspend != "sync" || in.Recipe.Restart != holdfast.RestartFromCheckpoint || in.Recipe.Files[0].Mode != 0o644 {
+		t.Errorf("%+v, %v", in, err)
+	}
 }

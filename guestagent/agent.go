@@ -153,6 +153,11 @@ func (a *Agent) setUp(ctx context.Context) *holdfast.Failure {
 	} else {
 		a.processes.writer, err = spool.NewWriter(a.config.Spool, a.config.Limits)
 	}
+	if dir := a.config.Guest.Workdir; err == nil && dir != "" {
+		if err := a.files.makeDirectories(dir, 0o755); err != nil { // a start in it says so, too
+			a.config.Log.Warn("the working directory of the image cannot be made", "directory", dir, "error", err)
+		}
+	}
 	if err == nil && a.config.Setup != nil {
 		err = a.config.Setup(ctx)
 	}

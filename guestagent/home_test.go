@@ -114,7 +114,7 @@ func TestB5_RefusedCallHomeIsNotRepeated(t *testing.T) {
 func TestSimulatedProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := guestagent.New(guestagent.Config{
-			Guest: holdfast.GuestConfig{Instance: "in-00000000000000000000000000", Incarnation: 1, Env: map[string]string{"A": "1"}},
+			Guest: holdfast.GuestConfig{Instance: "in-00000000000000000000000000", Incarnation: 1, ProcessDefaults: holdfast.ProcessDefaults{Env: map[string]string{"A": "1"}}},
 			Spool: t.TempDir(), Root: t.TempDir(), Executor: guestagent.NewSimulatedExecutor(nil),
 		})
 		if err != nil {

@@ -53,7 +53,7 @@ func start(t *testing.T, change func(*guestagent.Config)) agent {
 		t.Fatal(err)
 	}
 	c := guestagent.Config{
-		Guest:    holdfast.GuestConfig{Instance: "in-00000000000000000000000000", Incarnation: 3, Secret: []byte("s3cr3t-of-the-boot"), Env: map[string]string{"FROM": "sandbox"}},
+		Guest:    holdfast.GuestConfig{Instance: "in-00000000000000000000000000", Incarnation: 3, Secret: []byte("s3cr3t-of-the-boot"), ProcessDefaults: holdfast.ProcessDefaults{Env: map[string]string{"FROM": "sandbox"}}},
 		Spool:    t.TempDir(),
 		Executor: shared{system},
 		Notifier: notifier,

@@ -262,6 +262,9 @@ func (s *processes) shut() bool {
 
 // command completes what was asked for by what holds in this instance.
 func (s *processes) command(in holdfast.StartProcess) (Command, error) {
+	if in.User == "" {
+		in.User = s.boot.User
+	}
 	user, err := s.files.identify(in.User)
 	if err != nil {
 		return Command{}, err
@@ -275,6 +278,9 @@ func (s *processes) command(in holdfast.StartProcess) (Command, error) {
 	}
 	env := environment(defaults, s.boot.Env, in.Env)
 	dir := in.Cwd
+	if dir == "" {
+		dir = s.boot.Workdir
+	}
 	if dir == "" {
 		dir = variable(env, "HOME")
 		if !s.files.isDirectory(dir) {

@@ -48,3 +48,26 @@ func TestE1_AProcessRunsAsTheUserThatTheGuestKnows(t *testing.T) {
 		}
 	}
 }
+
+// contract: E1. What the instance's image says holds for processes that do not say it.
+func TestE1_TheImagesDefaultsHoldWhereAProcessSaysNothing(t *testing.T) {
+	root, err := newFileSystem(t.TempDir(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &processes{files: root, boot: holdfast.GuestConfig{ProcessDefaults: holdfast.ProcessDefaults{
+		Env: map[string]string{"PATH": "/opt/bin", "A": "image"}, Workdir: "/app", User: "4242"}}}
+	for _, test := range []struct {
+		in        holdfast.StartProcess
+		uid       uint32
+		dir, path string
+	}{
+		{holdfast.StartProcess{}, 4242, "/app", "/opt/bin"},
+		{holdfast.StartProcess{User: "0", Cwd: "/srv", Env: map[string]string{"PATH": "/bin"}}, 0, "/srv", "/bin"},
+	} {
+		got, err := s.command(test.in)
+		if err != nil || got.User == nil || got.User.UID != test.uid || got.Dir != test.dir || variable(got.Env, "PATH") != test.path || variable(got.Env, "A") != "image" {
+			t.Errorf("%+v: %+v as %+v, %v", test.in, got, got.User, err)
+		}
+	}
+}

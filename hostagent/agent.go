@@ -105,7 +105,7 @@ func assemble(config Config, lock *os.File) (*Agent, error) {
 		config: config, log: config.Logger.With("host", who.ID), who: who, lifeID: ids.New("hl"), bootID: bootID, lock: lock,
 		places:       places{root: filepath.Join(config.Directory, "instances")},
 		capabilities: config.Driver.Capabilities(),
-		images:       &preparations{images: config.Images, base: life, running: map[string]*preparation{}},
+		images:       &preparations{images: config.Images, base: life, running: map[wantedImage]*preparation{}},
 		notifier:     notifier,
 		life:         life, end: end,
 		machines:  map[holdfast.InstanceID]*machine{},

@@ -22,9 +22,10 @@ import (
 // Images prepares what instances boot from. A refusal (no such image) is a
 // *holdfast.Error with a code that is not transient.
 type Images interface {
-	// Ensure returns the directory of the image's read-only root file system.
-	// It may take minutes, tells a person how far it is, and stops with ctx.
-	Ensure(ctx context.Context, ref string, progress func(string)) (rootFS string, err error)
+	// Ensure returns the image that a reference names now or, where an id is given,
+	// the very image of that id, or refuses. It may take minutes, tells a person how
+	// far it is, and stops with ctx.
+	Ensure(ctx context.Context, ref, id string, progress func(string)) (holdfast.BaseImage, error)
 }
 
 // Layers keeps the unpacked layers that instances boot from above their image

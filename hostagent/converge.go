@@ -73,6 +73,13 @@ func (m *machine) take(ctx context.Context, r record, next planned, seen runtime
 	case stepNone:
 		return true, m.note(r, seen)
 	case stepBoot:
+		if seen.Phase == runtime.PhasePrepared {
+			// By an attempt that ended before it was recorded from which image: that may
+			// be another one now.
+			if err := m.release(ctx, r.Ref); err != nil {
+				return false, err
+			}
+		}
 		return m.boot(ctx, r)
 	case stepStart:
 		return m.start(ctx, r)

@@ -139,7 +139,8 @@ func (c *copying) run(ctx context.Context, at *copyAttempt) error {
 	if err != nil {
 		return err
 	}
-	return c.upload(ctx, r, below)
+	top := holdfast.Layer{Key: r.Key, Base: c.agent.subject(r.Ref).record.Base}
+	return c.upload(ctx, r, append(slices.Clone(below), top))
 }
 
 func (c *copying) say(format string, args ...any) {
@@ -203,7 +204,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 // into the part first: the checkpoint is then one layer above the image.
 func (c *copying) below(ctx context.Context, r copyRecord) ([]holdfast.Layer, error) {
 	a := c.agent
-	spec := a.subject(r.Ref).record.Spec
+	of := a.subject(r.Ref).record
+	spec := of.Spec
 	switch {
 	case a.capabilities.WholeLayers:
 		return nil, c.whole()
@@ -222,7 +224,7 @@ func (c *copying) below(ctx context.Context, r copyRecord) ([]holdfast.Layer, er
 		return nil, nil
 	}
 	c.say("merging %d layers", len(spec.Layers)+1)
-	if err := c.merge(ctx, *spec, merged); err != nil {
+	if err := c.merge(ctx, of, merged); err != nil {
 		return nil, errors.Join(fmt.Errorf("merge %d layers: %w", len(spec.Layers)+1, err), removeIfThere(merged))
 	}
 	if err := os.Rename(merged, a.copyStore.part(c.id)); err != nil {
@@ -242,9 +244,9 @@ func (c *copying) whole() error {
 	return nil
 }
 
-func (c *copying) merge(ctx context.Context, spec holdfast.InstanceSpec, to string) (err error) {
-	a := c.agent
-	base, err := a.images.ensure(ctx, spec.Image, func(string) {})
+func (c *copying) merge(ctx context.Context, of record, to string) (err error) {
+	a, spec := c.agent, of.Spec
+	base, err := a.images.ensure(ctx, wantedImage{spec.Image, of.Base}, func(string) {})
 	if err != nil {
 		return err
 	}
@@ -265,7 +267,7 @@ func (c *copying) merge(ctx context.Context, spec holdfast.InstanceSpec, to stri
 		all = append(all, dir)
 	}
 	return a.writePart(to, func(w io.Writer) error {
-		_, err := layer.Merge(ctx, all, base, w)
+		_, err := layer.Merge(ctx, all, base.RootFS, w)
 		return err
 	})
 }
@@ -280,8 +282,9 @@ func unpackFile(ctx context.Context, path, to string) (err error) {
 	return err
 }
 
-// upload puts the part under the key, then records that it is there.
-func (c *copying) upload(ctx context.Context, r copyRecord, below []holdfast.Layer) (err error) {
+// upload puts the part under the key of the last of the layers, then records that
+// they are there.
+func (c *copying) upload(ctx context.Context, r copyRecord, layers []holdfast.Layer) (err error) {
 	a := c.agent
 	f, err := os.Open(a.copyStore.part(c.id))
 	if err != nil {
@@ -305,8 +308,9 @@ func (c *copying) upload(ctx context.Context, r copyRecord, below []holdfast.Lay
 		return errors.Join(errCopyEnded, context.Cause(ctx))
 	}
 	next := c.record.end(holdfast.CopyPresent, nil, a.config.Clock())
-	next.Layers = append(slices.Clone(below), holdfast.Layer{Key: r.Key, Size: info.Size, SHA256: info.SHA256})
-	next.Added = info.Size
+	top := &layers[len(layers)-1]
+	top.Size, top.SHA256 = info.Size, info.SHA256
+	next.Layers, next.Added = layers, info.Size
 	return c.write(next)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -298,27 +299,38 @@ type shelf struct {
 	began   chan struct{} // gets a token for every preparing begun
 	ended   chan error    // gets what a blocked preparing ended with
 	working int
+	moved   bool                     // what images name is another one by now
+	says    holdfast.ProcessDefaults // of every image
 }
 
-func (s *shelf) Ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
+func (s *shelf) Ensure(ctx context.Context, ref, id string, progress func(string)) (holdfast.BaseImage, error) {
+	image := holdfast.BaseImage{ID: "first " + ref, RootFS: "/images/" + ref}
+	switch s.mu.Lock(); {
+	case id != "":
+		image.ID = id
+	case s.moved:
+		image.ID = "other " + ref
+	}
+	image.RootFS, image.Defaults = image.RootFS+strings.TrimPrefix(image.ID, "first "+ref), s.says
+	s.mu.Unlock()
 	if ref == "no-such" {
-		return "", holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNoSuchImage, "there is no image %q", ref)
+		return image, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNoSuchImage, "there is no image %q", ref)
 	}
 	s.mu.Lock()
 	s.working++
 	block := s.block
 	s.mu.Unlock()
 	if block == nil {
-		return "/images/" + ref, nil
+		return image, nil
 	}
 	progress("unpacking " + ref)
 	s.began <- struct{}{}
 	select {
 	case <-block:
-		return "/images/" + ref, nil
+		return image, nil
 	case <-ctx.Done():
 		s.ended <- ctx.Err()
-		return "", ctx.Err()
+		return image, ctx.Err()
 	}
 }
 

@@ -3,6 +3,8 @@ package hostagent
 import (
 	"context"
 	"sync"
+
+	"github.com/holdfast-dev/holdfast"
 )
 
 // preparations shares the preparing of an image among the instances that wait
@@ -12,9 +14,12 @@ type preparations struct {
 	base   context.Context // outlives every caller
 
 	mu      sync.Mutex
-	running map[string]*preparation
+	running map[wantedImage]*preparation
 	group   sync.WaitGroup
 }
+
+// wantedImage is a reference, and the id of what it has to be; "": whatever it is.
+type wantedImage struct{ ref, id string }
 
 type preparation struct {
 	done    chan struct{}
@@ -22,32 +27,32 @@ type preparation struct {
 	waiting int
 	told    map[*func(string)]struct{} // who hears of progress
 	last    string
-	rootFS  string
+	image   holdfast.BaseImage
 	err     error
 }
 
 // ensure waits until the image is there, or until ctx ends.
-func (p *preparations) ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
-	one := p.join(ref, &progress)
-	defer p.leave(ref, one, &progress)
+func (p *preparations) ensure(ctx context.Context, want wantedImage, progress func(string)) (holdfast.BaseImage, error) {
+	one := p.join(want, &progress)
+	defer p.leave(want, one, &progress)
 	select {
 	case <-one.done:
-		return one.rootFS, one.err
+		return one.image, one.err
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return holdfast.BaseImage{}, context.Cause(ctx)
 	}
 }
 
-func (p *preparations) join(ref string, progress *func(string)) *preparation {
+func (p *preparations) join(want wantedImage, progress *func(string)) *preparation {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := p.running[ref]
+	one := p.running[want]
 	if one == nil {
 		ctx, cancel := context.WithCancel(p.base)
 		one = &preparation{done: make(chan struct{}), cancel: cancel, told: map[*func(string)]struct{}{}}
-		p.running[ref] = one
+		p.running[want] = one
 		p.group.Add(1)
-		go p.run(ctx, ref, one)
+		go p.run(ctx, want, one)
 	}
 	one.waiting++
 	one.told[progress] = struct{}{}
@@ -57,7 +62,7 @@ func (p *preparations) join(ref string, progress *func(string)) *preparation {
 	return one
 }
 
-func (p *preparations) leave(ref string, one *preparation, progress *func(string)) {
+func (p *preparations) leave(want wantedImage, one *preparation, progress *func(string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one.waiting--
@@ -66,19 +71,19 @@ func (p *preparations) leave(ref string, one *preparation, progress *func(string
 		return
 	}
 	one.cancel()
-	if p.running[ref] == one {
-		delete(p.running, ref) // who comes now begins anew
+	if p.running[want] == one {
+		delete(p.running, want) // who comes now begins anew
 	}
 }
 
-func (p *preparations) run(ctx context.Context, ref string, one *preparation) {
+func (p *preparations) run(ctx context.Context, want wantedImage, one *preparation) {
 	defer p.group.Done()
-	rootFS, err := p.images.Ensure(ctx, ref, func(text string) { p.tell(one, text) })
+	image, err := p.images.Ensure(ctx, want.ref, want.id, func(text string) { p.tell(one, text) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one.rootFS, one.err = rootFS, err
-	if p.running[ref] == one {
-		delete(p.running, ref)
+	one.image, one.err = image, err
+	if p.running[want] == one {
+		delete(p.running, want)
 	}
 	close(one.done)
 }

@@ -13,6 +13,7 @@ type record struct {
 	Generation int64                  `json:"generation"` // the highest level seen
 	Desired    holdfast.Desired       `json:"desired"`    // what that level wants
 	Spec       *holdfast.InstanceSpec `json:"spec,omitempty"`
+	Base       string                 `json:"base,omitempty"` // id of the image that it boots from, once Started
 	State      holdfast.InstanceState `json:"state"`
 	MintedAt   time.Time              `json:"minted_at"`
 	PlacedAt   time.Time              `json:"placed_at"`

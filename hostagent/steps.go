@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 // boot prepares, records the start, and starts. Until the start is recorded it
 // can be repeated; from then on it never is.
 func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
-	rootFS, err := m.image(ctx, r)
+	base, err := m.image(ctx, r)
 	if err != nil {
 		return false, m.refused(ctx, r, holdfast.ReasonImageFailed, err)
 	}
@@ -30,25 +31,37 @@ func (m *machine) boot(ctx context.Context, r record) (done bool, err error) {
 		}
 	}
 	err = a.config.Driver.Prepare(ctx, runtime.Bundle{
-		Ref: r.Ref, RootFS: rootFS, Layers: layers, Spec: *r.Spec, Directory: dir, Spool: spool,
+		Ref: r.Ref, RootFS: base.RootFS, Layers: layers, Spec: *r.Spec, Directory: dir, Spool: spool,
 		Guest: holdfast.GuestConfig{
-			Instance: r.Ref.Instance, Incarnation: r.Ref.Incarnation, Env: r.Spec.Env, CallbackURL: a.gatewayURL,
-			Secret: m.secret(r.Ref.Incarnation),
+			Instance: r.Ref.Instance, Incarnation: r.Ref.Incarnation, CallbackURL: a.gatewayURL,
+			Secret: m.secret(r.Ref.Incarnation), ProcessDefaults: below(base.Defaults, r.Spec.Env),
 		},
 	})
 	if err != nil {
 		return false, m.refused(ctx, r, holdfast.ReasonPrepareFailed, fmt.Errorf("prepare: %w", err))
 	}
+	r.Base = base.ID
 	return m.start(ctx, r)
 }
 
-// image waits for the image.
-func (m *machine) image(ctx context.Context, r record) (rootFS string, err error) {
+// below puts an instance's own variables above those of its image.
+func below(image holdfast.ProcessDefaults, own map[string]string) holdfast.ProcessDefaults {
+	if len(image.Env) == 0 {
+		image.Env = own
+		return image
+	}
+	image.Env = maps.Clone(image.Env)
+	maps.Copy(image.Env, own)
+	return image
+}
+
+// image waits for the image, the very one that the layers are of where there are any.
+func (m *machine) image(ctx context.Context, r record) (base holdfast.BaseImage, err error) {
 	err = m.within(ctx, r, fmt.Sprintf("image %q", r.Spec.Image), func(ctx context.Context) (err error) {
-		rootFS, err = m.agent.images.ensure(ctx, r.Spec.Image, m.say)
+		base, err = m.agent.images.ensure(ctx, wantedImage{r.Spec.Image, holdfast.BaseOf(r.Spec.Layers)}, m.say)
 		return err
 	})
-	return rootFS, err
+	return base, err
 }
 
 // layers waits for the layers above the image, the lowest first.
@@ -106,7 +119,7 @@ func (m *machine) start(ctx context.Context, r record) (done bool, err error) {
 			if current.Removing || current.Ending != nil {
 				return errRedirected
 			}
-			current.Started, current.StartedAt, current.BootID = true, now, a.bootID
+			current.Started, current.StartedAt, current.BootID, current.Base = true, now, a.bootID, r.Base
 			current.State = holdfast.InstanceBooting
 			r = current.clone()
 			return nil

@@ -129,6 +129,9 @@ func (s *Store) fill(ctx context.Context, dir string, wanted Image, r recipe, sa
 		return fmt.Errorf("image %s: %w", wanted.Ref, err)
 	}
 	wanted.Size, wanted.BuiltAt = size, s.config.Now().UTC()
+	if c, ok := r.(configured); ok {
+		wanted.Defaults = c.defaults()
+	}
 	data, err := json.Marshal(wanted)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", wanted.Ref, err)

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	goruntime "runtime"
 	"strings"
 	"sync/atomic"
@@ -170,7 +171,7 @@ func TestE1_AnImageOfARegistryIsItsLayersOneOverTheOther(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(image.RootFS, "etc/old")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what a layer says is gone is there: %v", err)
 	}
-	if again := ensured(t, s, "oci:"+h.address+"/team/tool:1"); again != image {
+	if again := ensured(t, s, "oci:"+h.address+"/team/tool:1"); again.RootFS != image.RootFS {
 		t.Errorf("the second time it is %+v", again)
 	}
 }
@@ -198,7 +199,7 @@ func TestE1_ATagThatMovedIsAnotherImageAndAPinnedOneIsNot(t *testing.T) {
 		}
 	}
 	h.broken.Store(http.StatusServiceUnavailable)
-	if again, err := s.Ensure(t.Context(), pinned, nil); err != nil || again != byDigest {
+	if again, err := s.Ensure(t.Context(), pinned, nil); err != nil || again.RootFS != byDigest.RootFS {
 		t.Errorf("a pinned image that is there needs its registry: %v", err)
 	}
 }
@@ -368,5 +369,118 @@ func TestE1_AnotherTarUnderTheSameNameIsAnotherImage(t *testing.T) {
 		if got := read(t, ensured(t, s, "tar:t"), "v"); got != version {
 			t.Errorf("it is %q, want %q", got, version)
 		}
+	}
+}
+
+// contract: E1. The variables, the user and the working directory of a registry's image
+// are its processes' defaults; its entrypoint and command are not run.
+func TestE1_AnImageOfARegistrySaysHowItsProcessesRun(t *testing.T) {
+	h := newHub(t)
+	push := func(tag string, config v1.Config) string {
+		image, err := mutate.Config(h.push(t, tag, goruntime.GOARCH, tarOf(t, [2]string{"a", "1"})), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.put(t, tag, image)
+		return "oci:" + h.address + "/" + tag
+	}
+	dir := t.TempDir()
+	ref := push("app:1", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "EMPTY=", "EQUALS=a=b"}, User: "node:100", WorkingDir: "srv//app/",
+		Entrypoint: []string{"/never"}, Cmd: []string{"run"}})
+	want := holdfast.ProcessDefaults{Env: map[string]string{"PATH": "/opt/bin:/bin", "EMPTY": "", "EQUALS": "a=b"}, User: "node:100", Workdir: "/srv/app"}
+	for range 2 { // as it is built, and as another process finds it
+		if got := ensured(t, newTestStore(t, dir), ref).Base().Defaults; !reflect.DeepEqual(got, want) {
+			t.Errorf("it says %+v", got)
+		}
+	}
+	many := make([]string, maxVariables+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("V%d=", i)
+	}
+	for name, c := range map[string]struct {
+		config v1.Config
+		says   string
+	}{
+		"a variable without a name": {v1.Config{Env: []string{"=x"}}, "no variable"},
+		"no variable":               {v1.Config{Env: []string{"x"}}, "no variable"},
+		"a variable with a zero":    {v1.Config{Env: []string{"x=\x00"}}, "no variable"},
+		"too many":                  {v1.Config{Env: many}, "more than"},
+		"too much":                  {v1.Config{Env: []string{"x=" + strings.Repeat("y", maxVariableBytes)}}, "more than"},
+		"a user that is none":       {v1.Config{User: "-x y"}, "its user"},
+		"a directory that is none":  {v1.Config{WorkingDir: "/a\x00"}, "its working directory"},
+	} {
+		s := newTestStore(t, t.TempDir())
+		_, err := s.Ensure(t.Context(), push("bad:1", c.config), nil)
+		if holdfast.CodeOf(err) != holdfast.FailedPrecondition || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want a refusal that says %q", name, err, c.says)
+		}
+		nothingLeft(t, s)
+	}
+}
+
+// contract: E4. What was made above an image boots above that very one, on any host,
+// wherever its tag has moved to.
+func TestE4_AnImageIsFoundAgainByItsID(t *testing.T) {
+	h, s := newHub(t), newTestStore(t, t.TempDir())
+	tag := "oci:" + h.address + "/tool:latest"
+	h.push(t, "tool:latest", goruntime.GOARCH, tarOf(t, [2]string{"v", "1"}))
+	first := ensured(t, s, tag)
+	id := first.Base().ID
+	if pinned, err := Pin(t.Context(), tag); err != nil || id != pinned {
+		t.Fatalf("its id is %q; pinned, the tag is %q, %v", id, pinned, err)
+	}
+	h.push(t, "tool:latest", goruntime.GOARCH, tarOf(t, [2]string{"v", "2"}))
+	for name, store := range map[string]*Store{"a host that has it": s, "another host": newTestStore(t, t.TempDir())} {
+		for _, ref := range []string{tag, id} {
+			got, err := store.EnsureSame(t.Context(), ref, id, nil)
+			if err != nil || read(t, got, "v") != "1" || got.Base().ID != id {
+				t.Errorf("%s by %s: %+v, %v", name, ref, got, err)
+			}
+		}
+	}
+	if got, err := s.EnsureSame(t.Context(), tag, id, nil); err != nil || got.RootFS != first.RootFS {
+		t.Errorf("a host that has it fetched it again: %+v, %v", got, err)
+	}
+	if got, err := s.EnsureSame(t.Context(), tag, "", nil); err != nil || read(t, got, "v") != "2" {
+		t.Errorf("without an id: %+v, %v", got, err)
+	}
+	for _, bad := range []string{"x", "sha256:1", "oci:" + h.address + "/tool:latest", "../..", "sha256:../../" + strings.Repeat("0", 58)} {
+		if _, err := s.EnsureSame(t.Context(), tag, bad, nil); holdfast.CodeOf(err) != holdfast.InvalidArgument {
+			t.Errorf("the id %q: %v", bad, err)
+		}
+	}
+}
+
+// contract: E4
+func TestE4_WhatHasChangedUnderALayerIsRefusedUnlessItWasKept(t *testing.T) {
+	dir := t.TempDir()
+	store := func() *Store {
+		s, err := NewStore(t.TempDir(), Config{Local: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	write := func(version string) {
+		if err := os.WriteFile(filepath.Join(dir, "t"), tarOf(t, [2]string{"v", version}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1")
+	here, elsewhere := store(), store()
+	id := ensured(t, here, "tar:t").Base().ID
+	write("2")
+	if got, err := here.EnsureSame(t.Context(), "tar:t", id, nil); err != nil || read(t, got, "v") != "1" {
+		t.Errorf("where it was kept: %+v, %v", got, err)
+	}
+	_, err := elsewhere.EnsureSame(t.Context(), "tar:t", id, nil)
+	if holdfast.CodeOf(err) != holdfast.FailedPrecondition || holdfast.ReasonOf(err) != holdfast.ReasonImageFailed || !strings.Contains(err.Error(), "build the environment again") {
+		t.Errorf("where it was not: %v", err)
+	}
+	nothingLeft(t, elsewhere)
+	write("1")
+	if got, err := elsewhere.EnsureSame(t.Context(), "tar:t", id, nil); err != nil || read(t, got, "v") != "1" {
+		t.Errorf("once it is there again: %+v, %v", got, err)
 	}
 }

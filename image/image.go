@@ -23,11 +23,24 @@ import (
 
 // Image is a prepared base.
 type Image struct {
-	Ref     string    `json:"ref"`    // as it was asked for, "debian" being "debian:bookworm"
-	Digest  string    `json:"digest"` // "sha256:…" of what it was built from
-	RootFS  string    `json:"-"`      // directory on the host; read-only by agreement
-	Size    int64     `json:"size"`   // bytes of its files
+	Ref     string    `json:"ref"`          // as it was asked for, "debian" being "debian:bookworm"
+	Digest  string    `json:"digest"`       // "sha256:…" of what it was built from
+	ID      string    `json:"id,omitempty"` // of a registry's: its reference, pinned
+	RootFS  string    `json:"-"`            // directory on the host; read-only by agreement
+	Size    int64     `json:"size"`         // bytes of its files
 	BuiltAt time.Time `json:"built_at"`
+	// Defaults is what a registry's image says of processes. What it would run itself,
+	// its entrypoint and its command, is not taken over: an instance runs the guest agent.
+	Defaults holdfast.ProcessDefaults `json:"defaults,omitzero"`
+}
+
+// Base is the image as the parties name it.
+func (i Image) Base() holdfast.BaseImage {
+	id := i.ID
+	if id == "" {
+		id = i.Digest
+	}
+	return holdfast.BaseImage{ID: id, RootFS: i.RootFS, Defaults: i.Defaults}
 }
 
 // The references there are, besides "debian:SUITE" and those that begin with
@@ -71,6 +84,11 @@ type recipe interface {
 	build(ctx context.Context, root string, progress func(string)) error
 }
 
+// configured is a recipe that knows, once it is built, what its image says of processes.
+type configured interface {
+	defaults() holdfast.ProcessDefaults
+}
+
 // NewStore makes the directory if it is missing. Builds end with Close.
 func NewStore(dir string, config Config) (*Store, error) {
 	if config.Mmdebstrap == "" {
@@ -104,6 +122,8 @@ func (s *Store) Close() {
 
 // maxEntries bounds the files and directories of an image from elsewhere.
 const maxEntries = 5_000_000
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 var suitePattern = regexp.MustCompile(`^debian:([a-z][a-z0-9]{1,30})$`)
 
@@ -154,7 +174,7 @@ func canonical(ref string) string {
 func (s *Store) recipe(ref string) recipe {
 	limits := layer.Limits{Bytes: s.config.MaxBytes, Entries: maxEntries}
 	if behind, ok := strings.CutPrefix(ref, RefOCI); ok {
-		return oci{ref: behind, limits: limits}
+		return &oci{ref: behind, limits: limits}
 	}
 	for _, prefix := range []string{RefTar, RefDir} {
 		if behind, ok := strings.CutPrefix(ref, prefix); ok {
@@ -173,16 +193,42 @@ func (s *Store) recipe(ref string) recipe {
 // time. Refusals (no such image, a missing tool, a recipe that fails) are final;
 // an unreachable mirror is UNAVAILABLE.
 func (s *Store) Ensure(ctx context.Context, ref string, progress func(string)) (Image, error) {
+	return s.EnsureSame(ctx, ref, "", progress)
+}
+
+// EnsureSame is Ensure for what was made above an image, which its id names: it
+// returns that very image, whatever the reference names by now, or refuses. "" is any.
+func (s *Store) EnsureSame(ctx context.Context, ref, id string, progress func(string)) (Image, error) {
 	if err := Known(ref); err != nil {
 		return Image{}, err
 	}
 	ref = canonical(ref)
-	r := s.recipe(ref)
+	if id != "" {
+		if found, there, err := s.readSame(ctx, ref, id); err != nil || there {
+			return found, err
+		}
+		if strings.HasPrefix(id, RefOCI) {
+			ref = id
+		}
+	}
+	pinned, err := Pin(ctx, ref)
+	if err != nil {
+		return Image{}, err
+	}
+	r := s.recipe(pinned)
 	digest, err := r.digest(ctx)
 	if err != nil {
 		return Image{}, err
 	}
 	wanted := Image{Ref: ref, Digest: digest}
+	if strings.HasPrefix(pinned, RefOCI) {
+		wanted.ID = pinned
+	}
+	if id != "" && wanted.Base().ID != id {
+		return Image{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonImageFailed,
+			"%q is not what it was when the checkpoint or build above it was made, and this host has not kept that: build the environment again, or restore what was there (it was %s, and is %s)",
+			short(ref), short(id), short(digest))
+	}
 	found, there, err := s.read(wanted.directory())
 	if err != nil || there {
 		return found, err
@@ -200,14 +246,20 @@ func (s *Store) Ensure(ctx context.Context, ref string, progress func(string)) (
 	}
 }
 
-// Roots is a Store whose Ensure answers with the root file system alone, which
-// is all that a host agent asks for.
-type Roots struct{ Store *Store }
-
-// Ensure is Store.Ensure.
-func (r Roots) Ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
-	image, err := r.Store.Ensure(ctx, ref, progress)
-	return image.RootFS, err
+// readSame looks for the image of an id under a reference, in this store alone.
+func (s *Store) readSame(ctx context.Context, ref, id string) (Image, bool, error) {
+	digest := id
+	if behind, ok := strings.CutPrefix(id, RefOCI); ok {
+		var err error
+		if digest, err = (&oci{ref: behind}).digest(ctx); err != nil {
+			return Image{}, false, err
+		}
+	}
+	if !digestPattern.MatchString(digest) {
+		return Image{}, false, holdfast.E(holdfast.InvalidArgument, holdfast.ReasonBadField, "%q is no image's id", short(id))
+	}
+	found, there, err := s.read(Image{Ref: ref, Digest: digest}.directory())
+	return found, there && found.Digest == digest, err
 }
 
 // List returns the images that are ready, the oldest first.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,11 +78,11 @@ func TestBaseIsARootFileSystem(t *testing.T) {
 		}
 	}
 	again, err := s.Ensure(t.Context(), "base", nil)
-	if err != nil || again != image {
+	if err != nil || !reflect.DeepEqual(again, image) {
 		t.Errorf("the second time: %+v, %v", again, err)
 	}
 	all, err := s.List()
-	if err != nil || len(all) != 1 || all[0] != image {
+	if err != nil || len(all) != 1 || !reflect.DeepEqual(all[0], image) {
 		t.Errorf("the list is %+v, %v", all, err)
 	}
 }
@@ -161,7 +162,7 @@ func TestBuildsThatRaceBuildOnce(t *testing.T) {
 	close(images)
 	first := <-images
 	for image := range images {
-		if image != first {
+		if image.RootFS != first.RootFS {
 			t.Errorf("%+v is not %+v", image, first)
 		}
 	}

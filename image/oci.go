@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	goruntime "runtime"
 	"strings"
 
@@ -26,7 +27,7 @@ import (
 const RefOCI = "oci:"
 
 // ociVersion is raised when the same manifest is unpacked to something else.
-const ociVersion = "oci/1"
+const ociVersion = "oci/2"
 
 // maxLayers bounds an image's layers.
 const maxLayers = 500
@@ -36,7 +37,11 @@ const maxLayers = 500
 type oci struct {
 	ref    string // behind the prefix
 	limits layer.Limits
+	says   holdfast.ProcessDefaults // once it is built
 }
+
+// defaults is what its configuration says of processes.
+func (o *oci) defaults() holdfast.ProcessDefaults { return o.says }
 
 func parseOCI(ref string) (name.Reference, error) {
 	parsed, err := name.ParseReference(ref)
@@ -47,7 +52,7 @@ func parseOCI(ref string) (name.Reference, error) {
 	return parsed, nil
 }
 
-func (o oci) options(ctx context.Context) []remote.Option {
+func (o *oci) options(ctx context.Context) []remote.Option {
 	return []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: goruntime.GOARCH}),
@@ -56,9 +61,9 @@ func (o oci) options(ctx context.Context) []remote.Option {
 	}
 }
 
-// digest is of the manifest that the reference names now: a tag that was moved is
-// another image. One that is pinned needs no registry.
-func (o oci) digest(ctx context.Context) (string, error) {
+// digest is of the manifest that the pinned reference names, which needs no registry:
+// a tag is pinned first (Pin), and one that was moved is another image.
+func (o *oci) digest(context.Context) (string, error) {
 	ref, err := parseOCI(o.ref)
 	if err != nil {
 		return "", err
@@ -66,11 +71,7 @@ func (o oci) digest(ctx context.Context) (string, error) {
 	if pinned, ok := ref.(name.Digest); ok {
 		return digestOf(ociVersion, pinned.DigestStr(), goruntime.GOARCH), nil
 	}
-	found, err := remote.Get(ref, o.options(ctx)...)
-	if err != nil {
-		return "", o.failed(ctx, err)
-	}
-	return digestOf(ociVersion, found.Digest.String(), goruntime.GOARCH), nil
+	return "", holdfast.E(holdfast.InvalidArgument, holdfast.ReasonNoSuchImage, "%q has no digest", short(RefOCI+o.ref))
 }
 
 // Pin returns the reference with the digest of what it names now, so that it means
@@ -87,7 +88,7 @@ func Pin(ctx context.Context, ref string) (string, error) {
 	if _, pinned := parsed.(name.Digest); pinned {
 		return ref, nil
 	}
-	o := oci{ref: behind}
+	o := &oci{ref: behind}
 	found, err := remote.Get(parsed, o.options(ctx)...)
 	if err != nil {
 		return "", o.failed(ctx, err)
@@ -95,7 +96,7 @@ func Pin(ctx context.Context, ref string) (string, error) {
 	return RefOCI + parsed.Context().Digest(found.Digest.String()).String(), nil
 }
 
-func (o oci) build(ctx context.Context, root string, progress func(string)) error {
+func (o *oci) build(ctx context.Context, root string, progress func(string)) error {
 	ref, err := parseOCI(o.ref)
 	if err != nil {
 		return err
@@ -119,6 +120,9 @@ func (o oci) build(ctx context.Context, root string, progress func(string)) erro
 	if len(layers) > maxLayers || len(layers) != len(config.RootFS.DiffIDs) {
 		return o.refused("it has %d layers and %d digests of their contents; at most %d are taken", len(layers), len(config.RootFS.DiffIDs), maxLayers)
 	}
+	if o.says, err = o.processDefaults(config.Config); err != nil {
+		return err
+	}
 	left := o.limits
 	for i, l := range layers {
 		progress(fmt.Sprintf("%s: layer %d of %d", short(o.ref), i+1, len(layers)))
@@ -131,8 +135,45 @@ func (o oci) build(ctx context.Context, root string, progress func(string)) erro
 	return nil
 }
 
+// Limits of an image's variables. They are with the image's contents, so that a
+// recipe's own do not count in them.
+const (
+	maxVariables     = 1024
+	maxVariableBytes = 128 << 10 // together
+)
+
+// processDefaults takes over the variables, the user and the working directory. The
+// entrypoint and the command are not: the guest agent is what an instance runs.
+func (o *oci) processDefaults(config v1.Config) (holdfast.ProcessDefaults, error) {
+	out := holdfast.ProcessDefaults{User: config.User}
+	total := 0
+	for _, entry := range config.Env {
+		key, value, ok := strings.Cut(entry, "=")
+		if total += len(entry); total > maxVariableBytes || len(out.Env) == maxVariables {
+			return out, o.refused("it has more than %d variables, or more than %d bytes of them", maxVariables, maxVariableBytes)
+		}
+		if !ok || key == "" || strings.ContainsRune(entry, 0) {
+			return out, o.refused("%q is no variable", short(entry))
+		}
+		if out.Env == nil {
+			out.Env = map[string]string{}
+		}
+		out.Env[key] = value
+	}
+	if err := holdfast.CheckUser("user", config.User); err != nil {
+		return out, o.refused("its user: %s", holdfast.AsError(err).Message)
+	}
+	if config.WorkingDir != "" {
+		out.Workdir = path.Clean("/" + config.WorkingDir)
+		if err := holdfast.CheckPath("workdir", out.Workdir); err != nil {
+			return out, o.refused("its working directory: %s", holdfast.AsError(err).Message)
+		}
+	}
+	return out, nil
+}
+
 // unpack unpacks one layer and holds it against the digest of its contents.
-func (o oci) unpack(ctx context.Context, root string, l v1.Layer, want v1.Hash, limits layer.Limits) (stats layer.Stats, err error) {
+func (o *oci) unpack(ctx context.Context, root string, l v1.Layer, want v1.Hash, limits layer.Limits) (stats layer.Stats, err error) {
 	content, err := l.Uncompressed()
 	if err != nil {
 		return layer.Stats{}, o.failed(ctx, err)
@@ -167,17 +208,17 @@ func unpackWhole(ctx context.Context, root string, r io.Reader, limits layer.Lim
 	return stats, err
 }
 
-func (o oci) refused(format string, args ...any) error {
+func (o *oci) refused(format string, args ...any) error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonImageFailed, "the image %q is refused: %s", short(RefOCI+o.ref), fmt.Sprintf(format, args...))
 }
 
-func (o oci) otherPlatform(err error) error {
+func (o *oci) otherPlatform(err error) error {
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNoSuchImage, "the image %q is not made for linux/%s", short(RefOCI+o.ref), goruntime.GOARCH).Because(err)
 }
 
 // failed tells what will not pass (no such image, no right to it, an image that
 // cannot be unpacked) from a registry that cannot be reached.
-func (o oci) failed(ctx context.Context, err error) error {
+func (o *oci) failed(ctx context.Context, err error) error {
 	var domain *holdfast.Error
 	var answered *transport.Error
 	ref := short(RefOCI + o.ref)

@@ -242,12 +242,19 @@ func (s *Service) unprepared(ctx context.Context, a *buildAttempt, what string, 
 // first failing command is its end.
 const setupShell = `exec /bin/sh -e -c "$0" 2>&1`
 
+// rootUser is who runs the setup of a recipe that names a user, whom the setup may have to
+// make first. Else it is the base's own user, as in a Dockerfile.
+const rootUser = "0"
+
 // startSetup starts the setup, once: its request id is the build's, and the builder is
 // never replaced (contract: A14).
 func (s *Service) startSetup(ctx context.Context, a *buildAttempt) error {
-	p, err := s.StartProcess(ctx, a.build.caller(), a.build.Sandbox, holdfast.StartProcess{
-		RequestID: string(a.build.ID), Command: "/bin/sh", Args: []string{"-c", setupShell, a.recipe.Setup},
-		Cwd: a.recipe.Workdir, Report: holdfast.ReportSetup})
+	start := holdfast.StartProcess{RequestID: string(a.build.ID), Command: "/bin/sh", Args: []string{"-c", setupShell, a.recipe.Setup},
+		Cwd: a.recipe.Workdir, Report: holdfast.ReportSetup}
+	if a.recipe.User != "" {
+		start.User = rootUser
+	}
+	p, err := s.StartProcess(ctx, a.build.caller(), a.build.Sandbox, start)
 	if err != nil {
 		return s.unprepared(ctx, a, "start the setup", err)
 	}

@@ -25,6 +25,7 @@ type setups struct {
 	mu      sync.Mutex
 	files   map[string]string
 	started map[string]int // by request id
+	asked   []holdfast.StartProcess
 	running map[string]holdfast.Process
 	output  string
 	fail    func(what string) error // of any call; nil: none
@@ -45,6 +46,7 @@ func (g *setups) StartProcess(_ context.Context, in holdfast.StartProcess) (hold
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p, known := g.running[in.RequestID]
+	g.asked = append(g.asked, in)
 	if !known {
 		p = holdfast.Process{ID: holdfast.ProcessID(holdfast.IDs{}.New(holdfast.PrefixProcess)), RequestID: in.RequestID, State: holdfast.ProcessRunning,
 			Incarnation: 1, StdoutSize: int64(len(g.output))}

@@ -148,7 +148,7 @@ func (s *Service) recordCheckpoint(ctx context.Context, tx store.Tx, now time.Ti
 	default:
 		return refuseCheckpoint(b.row, b.op)
 	}
-	c.Sandbox, c.Instance, c.Incarnation, c.Environment, c.Spec = b.row.ID, b.row.Instance, b.row.Incarnation, b.row.Environment, b.row.Spec
+	c.Sandbox, c.Instance, c.Incarnation, c.Environment, c.Spec = b.row.ID, b.row.Instance, b.row.Incarnation, b.row.Environment, b.row.stored()
 	c.CreatedAt, c.UpdatedAt = now, now
 	in := s.intent(holdfast.OperationCheckpoint)
 	in.takes = c.ID

@@ -24,7 +24,7 @@ type checkpoint struct {
 	Instance    holdfast.InstanceID
 	Incarnation int64
 	Generation  int64 // of the sandbox, as its operation made it
-	Spec        holdfast.InstanceSpec
+	Spec        storedSpec
 	Copying     bool                     // FAILED, and its host has not confirmed that no copy goes on
 	Claim       int64                    // of the attempt whose copy it is
 	was         holdfast.CheckpointState // as it was read or saved last

@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -132,14 +131,7 @@ func (in resolved) apply(r *row, sent holdfast.CreateSandbox) {
 		return
 	}
 	r.Environment = in.Version
-	env := maps.Clone(in.Recipe.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
-	maps.Copy(env, sent.Env)
-	if len(env) == 0 {
-		env = nil
-	}
+	env := over(in.Recipe.Env, sent.Env)
 	resources := inherited(sent.Resources, in.Recipe.Resources).WithDefaults()
 	if sent.Egress == "" && in.Recipe.Egress != "" {
 		r.Egress = in.Recipe.Egress

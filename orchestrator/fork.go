@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/store"
@@ -29,9 +30,8 @@ func fork(ctx context.Context, tx store.Tx, in holdfast.CreateSandbox, r *row) e
 	if in.Egress == "" {
 		r.Egress = c.Spec.Egress
 	}
-	if len(in.Env) == 0 {
-		r.Env = c.Spec.Env
-	}
+	r.Env = over(c.Spec.Env, in.Env)
+	r.Workdir, r.User = c.Spec.Workdir, c.Spec.User
 	r.Spec.Resources, r.Spec.Egress, r.Spec.Env = r.Resources, r.Egress, r.Env
 	return useLayers(ctx, tx, string(r.ID), r.Spec.Layers)
 }
@@ -56,6 +56,18 @@ func forkable(c checkpoint, in holdfast.CreateSandbox) error {
 	return nil
 }
 
+// over puts variables that were given above those of what is made from; nil where
+// there are none.
+func over(below, given map[string]string) map[string]string {
+	if len(below) == 0 && len(given) == 0 {
+		return nil
+	}
+	env := make(map[string]string, len(below)+len(given))
+	maps.Copy(env, below)
+	maps.Copy(env, given)
+	return env
+}
+
 // inherited fills what was not given with what the source had.
 func inherited(given, source holdfast.Resources) holdfast.Resources {
 	return holdfast.Resources{CPUMillis: orDefault(given.CPUMillis, source.CPUMillis), MemoryBytes: orDefault(given.MemoryBytes, source.MemoryBytes),
@@ -77,7 +89,7 @@ func (r *row) goBack(ctx context.Context, tx store.Tx) error {
 	if err := useLayers(ctx, tx, string(r.ID), r.Spec.Layers); err != nil {
 		return err
 	}
-	spec, err := json.Marshal(r.Spec)
+	spec, err := json.Marshal(r.stored())
 	if err == nil {
 		_, err = tx.ExecContext(ctx, `UPDATE sandbox SET spec = $2 WHERE id = $1`, string(r.ID), string(spec))
 	}

@@ -97,7 +97,7 @@ func TestT50_AForkIsAnotherSandboxWithTheDiskOfItsSource(t *testing.T) {
 		in.Environment, in.Env, in.Egress = "base", map[string]string{"B": "2"}, holdfast.EgressInternet
 		in.Resources = holdfast.Resources{CPUMillis: 500}
 	})
-	if err != nil || !reflect.DeepEqual(given.Env, map[string]string{"B": "2"}) || given.Egress != holdfast.EgressInternet ||
+	if err != nil || !reflect.DeepEqual(given.Env, map[string]string{"A": "1", "B": "2"}) || given.Egress != holdfast.EgressInternet ||
 		given.Resources != (holdfast.Resources{CPUMillis: 500, MemoryBytes: holdfast.DefaultMemoryBytes, PIDs: 77}) {
 		t.Errorf("what is given is not taken: %+v, %v", given, err)
 	}

@@ -83,6 +83,8 @@ type storedSpec struct {
 	User    string `json:"user,omitempty"`
 }
 
+func (r row) stored() storedSpec { return storedSpec{r.Spec, r.Workdir, r.User} }
+
 // lockRow reads a sandbox for a decision; found is false when there is none. The
 // decision's instant is the one that it returns, once the lock is held: a wait for
 // it may have been long (trap T41).
@@ -147,7 +149,7 @@ const (
 
 // values are a new sandbox's freshColumns.
 func (r row) values() ([]any, error) {
-	spec, err1 := json.Marshal(storedSpec{r.Spec, r.Workdir, r.User})
+	spec, err1 := json.Marshal(r.stored())
 	labels, err2 := json.Marshal(r.Labels)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, fmt.Errorf("insert sandbox: %w", err)

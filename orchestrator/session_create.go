@@ -3,7 +3,6 @@ package orchestrator
 import (
 	"context"
 	"errors"
-	"maps"
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
@@ -153,11 +152,7 @@ func (sh shape) under(recipe holdfast.Recipe) shape {
 	if sh.Repository == nil {
 		sh.Repository = recipe.Repository
 	}
-	if len(recipe.Env) > 0 {
-		env := maps.Clone(recipe.Env)
-		maps.Copy(env, sh.Env)
-		sh.Env = env
-	}
+	sh.Env = over(recipe.Env, sh.Env)
 	for _, limit := range []struct {
 		own  *int64
 		from int64

@@ -11,7 +11,8 @@ import (
 
 // checkpointFor resolves what a fork is made of, in its transaction: the checkpoint is
 // share-locked, so that its delete and the fork see each other (trap T53). A fork of a
-// session has that one's hooks, and nothing else but what was on its disk (trap T50).
+// session has the settings and the hooks of that one, and nothing else but what was on
+// its disk (trap T50).
 func (s *Service) checkpointFor(ctx context.Context, tx store.Tx, project holdfast.ProjectID, id holdfast.CheckpointID) (resolved, error) {
 	c, found, err := oneCheckpoint(ctx, tx, id, tx.ForShare())
 	if err != nil {
@@ -24,7 +25,8 @@ func (s *Service) checkpointFor(ctx context.Context, tx store.Tx, project holdfa
 		return resolved{}, err
 	}
 	made := resolved{Image: c.Spec.Image, Layers: c.Spec.Layers, Environment: c.Environment,
-		Recipe: holdfast.Recipe{Env: c.Spec.Env, Resources: c.Spec.Resources, Egress: c.Spec.Egress}}
+		Recipe: holdfast.Recipe{Env: c.Spec.Env, Resources: c.Spec.Resources, Egress: c.Spec.Egress,
+			Workdir: c.Spec.Workdir, User: c.Spec.User}}
 	source, found, err := oneSession(ctx, tx, `WHERE id = $1`, c.Checkpoint.Source)
 	if found {
 		made.Recipe.Hooks = source.Shape.Hooks

@@ -150,7 +150,7 @@ func insertBoxes(ctx context.Context, tx store.Tx, boxes []row) error {
 	var values []string
 	var args []any
 	for _, r := range boxes {
-		spec, err := json.Marshal(storedSpec{r.Spec, r.Workdir, r.User})
+		spec, err := json.Marshal(r.stored())
 		if err != nil {
 			return fmt.Errorf("insert sandboxes: %w", err)
 		}

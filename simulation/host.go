@@ -189,8 +189,8 @@ func dialGuest(dial func(context.Context) (net.Conn, error)) holdfast.Guest {
 type images struct{ directory string }
 
 // Ensure implements hostagent.Images.
-func (i images) Ensure(context.Context, string, func(string)) (string, error) {
-	return i.directory, nil
+func (i images) Ensure(_ context.Context, ref, _ string, _ func(string)) (holdfast.BaseImage, error) {
+	return holdfast.BaseImage{ID: ref, RootFS: i.directory}, nil
 }
 
 // layers is a host's store of them, made with the first that an instance boots from:

@@ -68,7 +68,7 @@ func boot(t *testing.T, callback string, change func(*instance)) *instance {
 	i := &instance{spool: filepath.Join(dir, "spool"), config: filepath.Join(dir, "config.json"), ended: make(chan error, 1), log: &bytes.Buffer{}}
 	raw, err := json.Marshal(holdfast.GuestConfig{
 		Instance: "in-00000000000000000000000000", Incarnation: 4, Secret: []byte(secret), CallbackURL: callback,
-		Env: map[string]string{"FROM": "sandbox"},
+		ProcessDefaults: holdfast.ProcessDefaults{Env: map[string]string{"FROM": "sandbox"}},
 	})
 	must(t, err)
 	must(t, os.WriteFile(i.config, raw, 0o600))

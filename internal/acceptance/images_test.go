@@ -135,6 +135,13 @@ func pushed(t *testing.T, data []byte) string {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	at := strings.TrimPrefix(server.URL, "http://") + "/team/tiny:1"
+	push(t, at, data, v1.Config{})
+	return at
+}
+
+// push puts an image of one layer where its tag says, whatever was there.
+func push(t *testing.T, at string, data []byte, says v1.Config) {
+	t.Helper()
 	ref, err := name.ParseReference(at)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +150,7 @@ func pushed(t *testing.T, data []byte) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: goruntime.GOARCH})
+	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: goruntime.GOARCH, Config: says})
 	if err == nil {
 		image, err = mutate.AppendLayers(image, layer)
 	}
@@ -153,5 +160,60 @@ func pushed(t *testing.T, data []byte) string {
 	if err := remote.Write(ref, image); err != nil {
 		t.Fatal(err)
 	}
-	return at
+}
+
+// contract: E1, E4. What is made of a registry's image runs as the image says, unless
+// the recipe or the caller says otherwise; and what was built or copied above it stays
+// above that very image when its tag moves.
+func TestE1_WhatARegistrysImageSaysHoldsAndStaysWhenItsTagMoves(t *testing.T) {
+	data := tiny(t)
+	says := v1.Config{Env: []string{"PATH=/bin", "COLOUR=green", "SIZE=small"}, User: "4242", WorkingDir: "/srv/app",
+		Entrypoint: []string{"/bin/false"}, Cmd: []string{"never"}}
+	at := pushed(t, data)
+	push(t, at, data, says)
+	s := serve(t)
+	look := "echo $COLOUR $SIZE $(busybox pwd) $(busybox id -u) $(cat /greeting)"
+	create := func(in holdfast.CreateSandbox) holdfast.SandboxID {
+		t.Helper()
+		sb, err := s.client.CreateSandbox(t.Context(), in)
+		if err != nil {
+			t.Fatalf("%+v: %v\n%s", in, err, s.Log())
+		}
+		s.keep(sb.ID)
+		return sb.ID
+	}
+	plain := create(holdfast.CreateSandbox{RequestID: "plain", Environment: "oci:" + at, Env: map[string]string{"SIZE": "large"}})
+	s.wantOutput(plain, look, "green large /srv/app 4242 made elsewhere")
+	checkpoint := s.take("c", plain)
+
+	s.environment("name: own\nbase: oci:" + at + "\nsetup: " + look + "\n")
+	s.environment("name: other\nbase: oci:" + at + "\nuser: 7:8\nworkdir: /srv/own\nenv: {SIZE: huge}\nsetup: " + look + "\n")
+	for name, want := range map[string]string{"own": "green small /srv/app 4242 made elsewhere\n", "other": "green huge /srv/own 0 made elsewhere\n"} {
+		b, said := s.built(name, name)
+		if b.State != holdfast.BuildReady || said != want {
+			t.Fatalf("the setup of %s said %q, want %q: %+v\n%s", name, said, want, b.Failure, s.Log())
+		}
+	}
+
+	moved := bytes.Replace(data, []byte("made elsewhere"), []byte("somewhere else"), 1)
+	push(t, at, moved, v1.Config{Env: []string{"PATH=/bin", "COLOUR=red"}})
+	s.wantOutput(create(holdfast.CreateSandbox{RequestID: "moved", Environment: "oci:" + at}), look, "red / 0 somewhere else")
+	s.wantOutput(s.fork("f", checkpoint.ID).ID, look, "green large /srv/app 4242 made elsewhere")
+	s.wantOutput(create(holdfast.CreateSandbox{RequestID: "built", Environment: "own"}), look, "green small /srv/app 4242 made elsewhere")
+	se, err := s.client.CreateSession(t.Context(), holdfast.CreateSession{RequestID: "session", Environment: "other"})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.Log())
+	}
+	s.endsSession(se.ID)
+	s.wantOutput(se.Sandbox, look, "green huge /srv/own 7 made elsewhere")
+	at2, err := s.client.CreateCheckpoint(t.Context(), holdfast.CreateCheckpoint{RequestID: "cs", Source: string(se.ID)})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.Log())
+	}
+	fork, err := s.client.CreateSession(t.Context(), holdfast.CreateSession{RequestID: "sf", Source: at2.ID})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.Log())
+	}
+	s.endsSession(fork.ID)
+	s.wantOutput(fork.Sandbox, look, "green huge /srv/own 7 made elsewhere")
 }

@@ -30,10 +30,10 @@ func pinOf(ctx context.Context, ref string) (string, error) { return image.Pin(c
 // images is the image store as the host agent wants it.
 type images struct{ store *image.Store }
 
-// Ensure prepares an image and returns where its root file system is.
-func (i images) Ensure(ctx context.Context, ref string, progress func(string)) (string, error) {
-	img, err := i.store.Ensure(ctx, ref, progress)
-	return img.RootFS, err
+// Ensure prepares an image.
+func (i images) Ensure(ctx context.Context, ref, id string, progress func(string)) (holdfast.BaseImage, error) {
+	img, err := i.store.EnsureSame(ctx, ref, id, progress)
+	return img.Base(), err
 }
 
 // Held lists the references that are ready, each as environments may spell it.

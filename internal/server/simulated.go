@@ -92,15 +92,15 @@ func (g *simulatedGuest) Close() error { return errors.Join(g.http.Close(), g.ag
 type bare struct{ dir string }
 
 // Ensure makes the directory.
-func (b bare) Ensure(_ context.Context, ref string, _ func(string)) (string, error) {
+func (b bare) Ensure(_ context.Context, ref, _ string, _ func(string)) (holdfast.BaseImage, error) {
 	if _, err := imageOf(ref); err != nil {
-		return "", err
+		return holdfast.BaseImage{}, err
 	}
 	dir := filepath.Join(b.dir, "simulated")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("image %s: %w", ref, err)
+		return holdfast.BaseImage{}, fmt.Errorf("image %s: %w", ref, err)
 	}
-	return dir, nil
+	return holdfast.BaseImage{RootFS: dir}, nil
 }
 
 var _ simulated.Guest = (*simulatedGuest)(nil)

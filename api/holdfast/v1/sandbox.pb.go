@@ -836,7 +836,7 @@ type CreateSandboxRequest struct {
 	Restart Restart_Policy `protobuf:"varint,10,opt,name=restart,proto3,enum=holdfast.v1.Restart_Policy" json:"restart,omitempty"`
 	// Makes it a fork: it begins with what the checkpoint's source had on its disk.
 	// environment is left out then, or the same; resources and egress that are not
-	// given are the source's, and so is env where none is given.
+	// given are the source's; env is added to the source's.
 	Source        *Source `protobuf:"bytes,11,opt,name=source,proto3" json:"source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
