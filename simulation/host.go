@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/guestagent"
@@ -304,7 +305,7 @@ type homeward struct {
 
 // RoundTrip implements http.RoundTripper.
 func (h homeward) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := h.host.Machine().Reach(r.Context(), h.ref); err != nil {
+	if err := h.reach(r); err != nil {
 		if r.Body != nil {
 			err = errors.Join(err, r.Body.Close())
 		}
@@ -314,10 +315,24 @@ func (h homeward) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := h.host.Machine().Reach(r.Context(), h.ref); err != nil {
+	if err := h.reach(r); err != nil {
 		return nil, errors.Join(err, res.Body.Close())
 	}
 	return res, nil
+}
+
+// reach waits while the guest is frozen. That it thaws, that it ends and that its
+// network is gone may be one instant: it goes on in another, which knows all of it.
+func (h homeward) reach(r *http.Request) error {
+	began := time.Now()
+	err := h.host.Machine().Reach(r.Context(), h.ref)
+	if s, ok := step.Of(r); ok && !time.Now().Equal(began) {
+		h.host.world.moment(s, "thaws")
+	}
+	if over := r.Context().Err(); over != nil {
+		return over
+	}
+	return err
 }
 
 // truth is what the machine has, whatever faults its agent suffers.

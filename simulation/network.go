@@ -123,6 +123,9 @@ func (t *wire) send(r *http.Request, s *step.Step, to string) (*http.Response, e
 	}
 	out := r.Clone(context.WithValue(r.Context(), faultKey{}, fault.Fault))
 	out.URL.Host, out.Host = to, ""
+	if fault.Kind == transport.CutRequest && out.Body != nil {
+		out.Body = &slowlyCut{ReadCloser: out.Body, left: fault.Bytes, cut: func() { w.moment(s, "is cut") }}
+	}
 	if fault.Copy > 0 {
 		if err := w.copyLater(out, fault.Copy); err != nil {
 			return nil, err
@@ -136,6 +139,25 @@ func (t *wire) send(r *http.Request, s *step.Step, to string) (*http.Response, e
 		return nil, errors.Join(r.Context().Err(), err)
 	}
 	return res, err
+}
+
+// slowlyCut is a body that is to be cut: what comes before the cut has arrived, and
+// been looked at, when the connection breaks.
+type slowlyCut struct {
+	io.ReadCloser
+	left int64
+	cut  func()
+}
+
+// Read implements io.Reader.
+func (b *slowlyCut) Read(p []byte) (int, error) {
+	if b.left == 0 && b.cut != nil {
+		b.cut()
+		b.cut = nil
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.left -= int64(n)
+	return n, err
 }
 
 // copyPatience bounds how long a copy's handler may take.

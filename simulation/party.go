@@ -356,6 +356,9 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	if l.isDead() {
 		return errDead
 	}
+	if err := ctx.Err(); err != nil && s.Kind != step.Serve { // a handler runs, whether its client is still there or not
+		return over(err)
+	}
 	p.alike(s)
 	if s.Kind != step.Record {
 		p.world.take(ctx, s, "before")
@@ -382,6 +385,12 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	}
 	return nil
 }
+
+// over is what a step fails with whose context had ended before it began: it is no
+// step. Whoever waits for that end and for something else, and has both, goes on with
+// either, as chance will have it (select does), so that nothing may come of the
+// difference.
+func over(err error) error { return fmt.Errorf("simulation: not begun: %w", err) }
 
 // After implements step.Hook.
 func (l *life) After(ctx context.Context, s *step.Step, err error) error {
@@ -415,9 +424,15 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 // later, at an instant of its own: a deadline ends much at once.
 func (w *World) take(ctx context.Context, s *step.Step, when string) {
 	if d := w.delay(s, when); !wait(ctx, d) {
-		wait(context.WithoutCancel(ctx), between(hash(w.config.Seed, "late", when, s.Party, string(s.Kind), s.Name, s.Key, s.Actor, strconv.Itoa(s.N)),
-			time.Microsecond, 200*time.Microsecond))
+		w.moment(s, "late "+when)
 	}
+}
+
+// moment lets something happen at an instant of its own, a little later, whatever
+// else the present one has.
+func (w *World) moment(s *step.Step, what string) {
+	wait(context.Background(), between(hash(w.config.Seed, what, s.Party, string(s.Kind), s.Name, s.Key, s.Actor, strconv.Itoa(s.N)),
+		time.Microsecond, 200*time.Microsecond))
 }
 
 // wait lets virtual time pass, no longer than ctx lasts: then it is false.
