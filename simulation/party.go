@@ -254,6 +254,13 @@ func (p *Party) alike(s *step.Step) {
 	s.N = p.counts[key]
 }
 
+// unlike takes back what alike counted.
+func (p *Party) unlike(s *step.Step) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.counts[likeness{s.Kind, s.Name, s.Key, s.Actor}]--
+}
+
 // take gives a step its number, and what is planned for it.
 func (p *Party) take(s *step.Step) func(*step.Step) {
 	p.mu.Lock()
@@ -361,7 +368,10 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	}
 	p.alike(s)
 	if s.Kind != step.Record {
-		p.world.take(ctx, s, "before")
+		if !p.world.take(ctx, s, "before") {
+			p.unlike(s)
+			return over(ctx.Err())
+		}
 		p.passes(s, "before")
 	}
 	if l.isDead() {
@@ -386,10 +396,10 @@ func (l *life) Before(ctx context.Context, s *step.Step) error {
 	return nil
 }
 
-// over is what a step fails with whose context had ended before it began: it is no
-// step. Whoever waits for that end and for something else, and has both, goes on with
-// either, as chance will have it (select does), so that nothing may come of the
-// difference.
+// over is what a step fails with whose context had ended before it began, or in the
+// very instant: it is no step. Whoever waits for that end and for something else, and
+// has both, goes on with either, as chance will have it (select does), so that nothing
+// may come of the difference.
 func over(err error) error { return fmt.Errorf("simulation: not begun: %w", err) }
 
 // After implements step.Hook.
@@ -421,11 +431,18 @@ func (l *life) After(ctx context.Context, s *step.Step, err error) error {
 }
 
 // take lets a step take its time. One whose context ends meanwhile goes on a little
-// later, at an instant of its own: a deadline ends much at once.
-func (w *World) take(ctx context.Context, s *step.Step, when string) {
-	if d := w.delay(s, when); !wait(ctx, d) {
-		w.moment(s, "late "+when)
+// later, at an instant of its own: a deadline ends much at once. It is false where no
+// time had passed by then.
+func (w *World) take(ctx context.Context, s *step.Step, when string) bool {
+	began := time.Now()
+	if wait(ctx, w.delay(s, when)) {
+		return true
 	}
+	if time.Now().Equal(began) {
+		return false
+	}
+	w.moment(s, "late "+when)
+	return true
 }
 
 // moment lets something happen at an instant of its own, a little later, whatever
