@@ -46,6 +46,11 @@ func (b buildRow) checkpoint() holdfast.CheckpointID {
 	return holdfast.CheckpointID(holdfast.PrefixCheckpoint + string(b.ID[len(holdfast.PrefixBuild):]))
 }
 
+// buildOf is the build whose builder's disk is copied under an id.
+func buildOf(id holdfast.CheckpointID) holdfast.BuildID {
+	return holdfast.BuildID(holdfast.PrefixBuild + string(id[len(holdfast.PrefixCheckpoint):]))
+}
+
 // caller is who the build acts for.
 func (b buildRow) caller() holdfast.Caller {
 	return holdfast.Caller{Project: b.Project, Name: string(b.ID)}

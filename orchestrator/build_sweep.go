@@ -91,24 +91,48 @@ func (s *Service) oldBuilds(ctx context.Context, after string, limit int) (items
 	return items, next, err
 }
 
-// purgeBuild removes a build's record, with its log and journal. It lets go of its
-// layers: the blobs that nothing else needs are swept. Its request id stays.
+// old reports whether a build ended long ago and nothing new is made of it.
+func (b buildRow) old(now time.Time) bool {
+	return !b.Kept && b.Cleared && !b.FinishedAt.IsZero() && !b.FinishedAt.After(now.Add(-holdfast.TombstoneKept))
+}
+
+// purgeBuild removes a build's record, with its log and journal, once it has let go of
+// its layers and the blob store has nothing of it: what the database does not know is
+// never removed from there. Its request id stays.
 func (s *Service) purgeBuild(ctx context.Context, id holdfast.BuildID) error {
+	var old bool
+	err := s.update(ctx, "let go of a build's layers", func(tx store.Tx, _ time.Time) error {
+		b, found, now, err := lockBuild(ctx, tx, id)
+		if old = err == nil && found && b.old(now); !old {
+			return err
+		}
+		return dropLayers(ctx, tx, string(id))
+	})
+	if err != nil || !old {
+		return errors.Join(err, skipped(err != nil))
+	}
 	if err := s.removeLogs(ctx, id); err != nil {
 		return err
+	}
+	if s.config.Blobs != nil {
+		copies := buildRow{Build: holdfast.Build{ID: id}}.checkpoint()
+		if err := s.removeBlobs(ctx, copies); err != nil {
+			return err
+		}
+		left, err := s.copiesOf(ctx, copies)
+		if err != nil || len(left) > 0 { // what was made of it still needs it
+			return errors.Join(err, skipped(err != nil))
+		}
 	}
 	for {
 		var left int
 		err := s.update(ctx, "purge a build", func(tx store.Tx, _ time.Time) error {
 			b, found, now, err := lockBuild(ctx, tx, id)
-			if err != nil || !found || b.Kept || !b.Cleared || b.FinishedAt.IsZero() || b.FinishedAt.After(now.Add(-holdfast.TombstoneKept)) {
+			if err != nil || !found || !b.old(now) {
 				left = 0
 				return err
 			}
 			if left, err = operation.Purge(ctx, tx, b.resource(), purgeRows); err != nil || left == purgeRows {
-				return err
-			}
-			if err := dropLayers(ctx, tx, string(id)); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, `DELETE FROM environment_build WHERE id = $1`, string(id)); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfast-dev/holdfast"
+	"github.com/holdfast-dev/holdfast/blob"
 	"github.com/holdfast-dev/holdfast/delivery"
 	"github.com/holdfast-dev/holdfast/internal/testenv"
 )
@@ -624,8 +625,14 @@ func TestC1_OldBuildsArePurgedAndTheNewestOfAVersionStays(t *testing.T) {
 		w.awaitState(b.Sandbox, holdfast.SandboxDeleted)
 		ids = append(ids, b.ID)
 	}
+	for _, id := range ids[:2] { // a copy of an attempt that died
+		w.putBlob(blobPrefix(buildRow{Build: holdfast.Build{ID: id}}.checkpoint()) + "99")
+	}
 	w.exec(`UPDATE environment_build SET finished_at = 1`)
 	w.sweep(SweepBuildPurge)
+	if copies, _, err := w.config.Blobs.List(t.Context(), checkpointBlobs, "", 10); err != nil || len(copies) > 1 {
+		t.Errorf("%v, %v", copies, err)
+	}
 	page, err := w.ListBuilds(t.Context(), alice, holdfast.ListBuilds{Environment: "tools"})
 	if err != nil || len(page.Builds) != 1 || page.Builds[0].ID != ids[2] {
 		t.Fatalf("%+v, %v", page, err)
@@ -639,6 +646,38 @@ func TestC1_OldBuildsArePurgedAndTheNewestOfAVersionStays(t *testing.T) {
 	}
 	if b := w.build("b0"); b.ID != ids[0] || b.State != holdfast.BuildFailed {
 		t.Errorf("a purged key: %+v", b)
+	}
+}
+
+// contract: C4. The copy of a builder's disk that an attempt left which died is removed
+// once the build has ended, and not before: what names it may be on its way.
+func TestC4_CopiesOfABuildThatLostAreSwept(t *testing.T) {
+	w := newWorkshop(t)
+	w.environment(tools)
+	b := w.awaitSetup(w.build("b").ID)
+	key := blobPrefix(buildRow{Build: b}.checkpoint()) + "99"
+	w.putBlob(key)
+	w.sweep(SweepBlobs)
+	if _, err := w.config.Blobs.Stat(t.Context(), key); err != nil {
+		t.Errorf("while it is BUILDING: %v", err)
+	}
+	w.guests.end(b.ID, 0)
+	w.reports(b, "d", 0)
+	b = w.awaitBuildState(b.ID, holdfast.BuildReady)
+	w.sweep(SweepBlobs)
+	if _, err := w.config.Blobs.Stat(t.Context(), key); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("once it is READY: %v", err)
+	}
+	if _, err := w.config.Blobs.Stat(t.Context(), b.Layers[0].Key); err != nil {
+		t.Errorf("what it is made of: %v", err)
+	}
+}
+
+// putBlob puts an object of no meaning under a key.
+func (w *workshop) putBlob(key string) {
+	w.t.Helper()
+	if _, err := w.config.Blobs.Put(w.t.Context(), key, strings.NewReader("left")); err != nil {
+		w.t.Fatal(err)
 	}
 }
 

@@ -180,12 +180,12 @@ func unnamedOf(ctx context.Context, tx store.Tx, infos []blob.Info, states map[h
 		if _, asked := states[id]; asked || id == "" {
 			continue
 		}
-		c, found, err := oneCheckpoint(ctx, tx, id, "")
+		state, found, err := copiedAs(ctx, tx, id)
 		if err != nil {
 			return nil, err
 		}
 		if found {
-			states[id] = c.State
+			states[id] = state
 		}
 	}
 	needed, err := used(ctx, tx, keys, "")
@@ -199,6 +199,20 @@ func unnamedOf(ctx context.Context, tx store.Tx, infos []blob.Info, states map[h
 		}
 	}
 	return out, nil
+}
+
+// copiedAs is the state of the checkpoint that copies are of. A build's own, which is
+// recorded with the build alone, names none of them any more once that has ended.
+func copiedAs(ctx context.Context, tx store.Tx, id holdfast.CheckpointID) (state holdfast.CheckpointState, found bool, err error) {
+	c, found, err := oneCheckpoint(ctx, tx, id, "")
+	if err != nil || found {
+		return c.State, found, err
+	}
+	b, found, err := oneBuild(ctx, tx, buildOf(id), "")
+	if b.State == holdfast.BuildBuilding {
+		return holdfast.CheckpointCreating, found, err
+	}
+	return holdfast.CheckpointDeleted, found, err
 }
 
 // removeUnnamed looks once more, then removes.

@@ -177,15 +177,23 @@ func (s *Service) prepared(ctx context.Context, id holdfast.InstanceID) bool {
 // carryOn makes an attempt on whatever is pending on a sandbox and unclaimed.
 // Nothing pending, or held by another, is no error.
 func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
+	_, err := s.carryOnUnlessHeld(ctx, id)
+	return err
+}
+
+// carryOnUnlessHeld is carryOn, which says whether another attempt is at it: then
+// nothing was done, and there is no need to look again before that one has ended.
+func (s *Service) carryOnUnlessHeld(ctx context.Context, id holdfast.SandboxID) (held bool, err error) {
 	var b begun
-	err := s.update(ctx, "carry on", func(tx store.Tx, _ time.Time) error {
-		b = begun{}
+	err = s.update(ctx, "carry on", func(tx store.Tx, _ time.Time) error {
+		b, held = begun{}, false
 		r, found, now, err := lockRow(ctx, tx, id)
 		if err != nil || !found {
 			return err
 		}
 		pending, has, err := operation.Pending(ctx, tx, r.resource())
-		if err != nil || !has || pending.Claimed(now) {
+		held = err == nil && has && pending.Claimed(now)
+		if err != nil || !has || held {
 			return err
 		}
 		b.row, b.op = r, &pending
@@ -195,16 +203,16 @@ func (s *Service) carryOn(ctx context.Context, id holdfast.SandboxID) error {
 		return s.join(ctx, tx, now, &b)
 	})
 	if err != nil || b.claim == nil {
-		return err
+		return held, err
 	}
 	if patience.Spent(*b.op) && b.op.Kind != string(holdfast.OperationDelete) {
-		return s.giveUp(ctx, b)
+		return false, s.giveUp(ctx, b)
 	}
 	_, err = s.attempt(ctx, b)
 	if errors.Is(err, errDoneElsewhere) || holdfast.CodeOf(err) == holdfast.FailedPrecondition {
-		return nil // it ended; the resource says how
+		return false, nil // it ended; the resource says how
 	}
-	return err
+	return false, err
 }
 
 // carryOnSoon carries on in the background, at once.

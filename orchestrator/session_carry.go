@@ -68,11 +68,11 @@ func (s *Service) see(ctx context.Context, patience <-chan time.Time, id holdfas
 // carryBox carries on what is pending on a session's sandbox. It reports whether
 // something came of it, so that there is no need to wait before the next look.
 func (s *Service) carryBox(ctx context.Context, h held) (moved bool, err error) {
-	err = s.carryOn(ctx, h.Sandbox)
+	claimed, err := s.carryOnUnlessHeld(ctx, h.Sandbox)
 	var other *heldError
 	switch {
 	case err == nil:
-		return h.boxed != nil, nil
+		return h.boxed != nil && !claimed, nil
 	case errors.As(err, &other):
 		return false, nil
 	case holdfast.ReasonOf(err) == holdfast.ReasonPreparing && ctx.Err() == nil && h.box != nil:

@@ -12,7 +12,8 @@ import (
 type boots struct {
 	mu     *sync.Mutex
 	all    map[holdfast.InstanceRef][]boot
-	starts map[string][]*start // by what was asked for, see startOf
+	roots  map[holdfast.InstanceRef]string // of their files
+	starts map[string][]*start             // by what was asked for, see startOf
 }
 
 type boot struct {
@@ -21,7 +22,7 @@ type boot struct {
 }
 
 func newBoots() boots {
-	return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}, starts: map[string][]*start{}}
+	return boots{mu: &sync.Mutex{}, all: map[holdfast.InstanceRef][]boot{}, roots: map[holdfast.InstanceRef]string{}, starts: map[string][]*start{}}
 }
 
 func (b boots) began(host string, ref holdfast.InstanceRef) {
@@ -47,4 +48,18 @@ func (b boots) of(id holdfast.InstanceID) map[holdfast.InstanceRef][]boot {
 		}
 	}
 	return found
+}
+
+// root is the directory of a boot's files; false where it never had a guest.
+func (b boots) root(ref holdfast.InstanceRef) (string, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	root, known := b.roots[ref]
+	return root, known
+}
+
+func (b boots) rooted(ref holdfast.InstanceRef, root string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.roots[ref] = root
 }

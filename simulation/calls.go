@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -47,8 +48,9 @@ func (r *runner) call(ctx context.Context, op Op) {
 		return
 	}
 	o.Ended = time.Now()
-	r.world.Trace.Note(c.Name, "%s %d: %s %s", op.Verb, op.Slot, outcome(o.Err), o.Sandbox.State)
+	r.world.Trace.Note(c.Name, "%s %d: %s %s", op.Verb, op.Slot, outcome(o.Err), cmp.Or(string(o.Sandbox.State), o.Answer.State))
 	r.judge(&o)
+	r.judgeWork(&o)
 	if alone {
 		r.trueNow(&o)
 	}
@@ -98,6 +100,8 @@ func (r *runner) send(ctx context.Context, c *Client, o *Outcome) bool {
 			limit = holdfast.NoLimit
 		}
 		_, o.Err = c.SetQuotas(ctx, holdfast.SetQuotas{Project: string(o.Project), Quotas: holdfast.QuotaChange{Sandboxes: &limit}})
+	default:
+		return r.work(ctx, c, o)
 	}
 	return true
 }
@@ -223,10 +227,10 @@ type activity struct {
 // changes reports whether a call may change what a sandbox is.
 func (v Verb) changes() bool {
 	switch v {
-	case Get, List, Exec, Extend, SetLifetime, Quota:
-		return false
+	case Create, CreateOther, Suspend, Resume, Delete, Drain, Activate, Retire:
+		return true
 	}
-	return true
+	return false
 }
 
 // begins notes a call, and reports whether nobody else is at its sandbox.

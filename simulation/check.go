@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/runtime"
+	"github.com/holdfast-dev/holdfast/simulation/step"
 	"github.com/holdfast-dev/holdfast/store"
 )
 
@@ -23,6 +25,8 @@ type sandboxRow struct {
 	expires                 time.Time
 	onExpiry                holdfast.Expiry
 	cpu, memory, shard      int64
+	owner                   string // the session or build that it is of
+	layers                  []holdfast.Layer
 }
 
 // operationRow is one operation of the journal.
@@ -47,6 +51,7 @@ type recorded struct {
 	operations []operationRow
 	requests   map[string]string // by project, method and request id: the resource
 	instances  map[string]instanceRow
+	work
 }
 
 // Check holds the databases and the machines against the invariants of rest, in
@@ -66,6 +71,10 @@ func (w *World) Check(ctx context.Context) []string {
 	c.quotas(ctx)
 	c.expired()
 	c.files()
+	c.spins()
+	c.sessionsRest()
+	c.tasksRest()
+	c.layersRest()
 	return c.broken
 }
 
@@ -113,15 +122,22 @@ func (w *World) read(ctx context.Context) (*recorded, error) {
 }
 
 func (d *recorded) readOrchestrator(ctx context.Context, tx store.Tx) error {
-	err := scan(ctx, tx, `SELECT id, project, instance, state, generation, incarnation, expires_at, on_expiry, cpu_millis, memory_bytes, quota_shard
+	err := scan(ctx, tx, `SELECT id, project, instance, state, generation, incarnation, expires_at, on_expiry, cpu_millis, memory_bytes, quota_shard, owner, spec
 		FROM sandbox ORDER BY id`, func(scan func(...any) error) error {
 		var s sandboxRow
 		var expires int64
-		err := scan(&s.id, &s.project, &s.instance, &s.state, &s.generation, &s.incarnation, &expires, &s.onExpiry, &s.cpu, &s.memory, &s.shard)
+		var spec holdfast.InstanceSpec
+		var text []byte
+		err := scan(&s.id, &s.project, &s.instance, &s.state, &s.generation, &s.incarnation, &expires, &s.onExpiry, &s.cpu, &s.memory, &s.shard, &s.owner, &text)
+		err = errors.Join(err, json.Unmarshal(text, &spec))
+		s.layers = spec.Layers
 		s.expires = store.FromMicros(expires)
 		d.sandboxes[s.id], d.byInstance[s.instance] = s, s
 		return err
 	})
+	if err == nil {
+		err = d.readWork(ctx, tx)
+	}
 	if err != nil {
 		return err
 	}
@@ -182,19 +198,43 @@ func (c *checking) pending() {
 			c.breaks("%s has %d creates in its journal", s.id, created[s.id])
 		}
 	}
+	c.asked()
+}
+
+// asked: every resource was asked for by one request id, and each of those has one.
+func (c *checking) asked() {
+	all := map[string]bool{}
+	for id, s := range c.sandboxes {
+		all[id] = s.owner == ""
+	}
+	for id := range c.sessions {
+		all[id] = true
+	}
+	for _, t := range c.tasks {
+		all[t.id] = !t.system
+	}
+	for id := range c.checkpoints {
+		all[id] = true
+	}
+	for id := range c.builds {
+		all[id] = true
+	}
 	owners := map[string]string{}
 	for key, resource := range c.requests {
-		if _, known := c.sandboxes[resource]; !known {
+		if !all[resource] {
 			c.breaks("request %s has %s, which is not there", key, resource)
 		}
 		if other, twice := owners[resource]; twice {
-			c.breaks("%s is the sandbox of two requests, %s and %s", resource, min(key, other), max(key, other))
+			c.breaks("%s is of two requests, %s and %s", resource, min(key, other), max(key, other))
 		}
 		owners[resource] = key
 	}
-	if len(owners) != len(c.sandboxes) {
-		c.breaks("%d request ids have %d sandboxes", len(owners), len(c.sandboxes))
+	for id, wanted := range all {
+		if wanted && owners[id] == "" {
+			c.breaks("nobody asked for %s", id)
+		}
 	}
+	slices.Sort(c.broken)
 }
 
 func (c *checking) ids() []string {
@@ -323,6 +363,24 @@ func (c *checking) expired() {
 			c.breaks("%s is %s and was over at %s", s.id, s.state, s.expires.Format(time.TimeOnly))
 		}
 	}
+}
+
+// mostAlike is how often a party may take steps that are all alike, on behalf of one
+// call or one sweep's item: what is looked at several times a second is below that.
+const mostAlike = 600
+
+// spins: nobody does the same again and again.
+func (c *checking) spins() {
+	for _, p := range c.world.Parties() {
+		p.mu.Lock()
+		for what, n := range p.counts {
+			if n > mostAlike && what.kind != step.View {
+				c.breaks("%s did %s %s of %s %d times", p.Name, what.kind, what.name, what.key, n)
+			}
+		}
+		p.mu.Unlock()
+	}
+	slices.Sort(c.broken)
 }
 
 // files: of what is deleted hosts keep a record and nothing else.

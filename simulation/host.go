@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -158,7 +160,7 @@ func (h *Host) runAgent(ctx context.Context, l *life) error {
 	agent, err := hostagent.New(hostagent.Config{
 		Layers: unpacked, Blobs: &step.Blobs{Store: w.blobs, Party: h.Name, Hook: l},
 		Directory: h.directory, Images: images{filepath.Join(h.directory, "image")},
-		Driver:     &step.Driver{Next: machine, Party: h.Name, Hook: l, GatewayURL: "http://" + h.gateway()},
+		Driver:     &step.Driver{Next: timeless{machine, w.boots}, Party: h.Name, Hook: l, GatewayURL: "http://" + h.gateway()},
 		ClusterKey: w.key, Name: h.Name, URL: "http://" + h.Name + ".sim", Capacity: w.config.Capacity,
 		Fleet: hostagent.FleetLink{URL: "http://fleets.sim", Client: hops, Token: w.key.Token(hop.HostAgent, hop.Fleet),
 			Secret: func(id holdfast.HostID) []byte { return w.key.Secret("host:" + string(id)) }},
@@ -192,6 +194,31 @@ type images struct{ directory string }
 // Ensure implements hostagent.Images.
 func (i images) Ensure(_ context.Context, ref, _ string, _ func(string)) (holdfast.BaseImage, error) {
 	return holdfast.BaseImage{ID: ref, RootFS: i.directory}, nil
+}
+
+// timeless is a machine whose checkpoints do not tell when their files were written:
+// files have the real clock's times, which no run shares with another.
+type timeless struct {
+	*simulated.Driver
+	boots boots
+}
+
+// Checkpoint implements runtime.Driver.
+func (t timeless) Checkpoint(ctx context.Context, ref holdfast.InstanceRef, w io.Writer) error {
+	root, known := t.boots.root(ref)
+	if !known {
+		return t.Driver.Checkpoint(ctx, ref, w)
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return fmt.Errorf("simulation: %w", err)
+	}
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0)))
+	})
+	if err != nil {
+		return fmt.Errorf("simulation: %w", err)
+	}
+	return t.Driver.Checkpoint(ctx, ref, w)
 }
 
 // layers is a host's store of them, made with the first that an instance boots from:
@@ -270,6 +297,7 @@ func (w *World) newGuest(h *Host, b runtime.Bundle) (*guest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("simulation: %w", err)
 	}
+	w.boots.rooted(b.Ref, simulated.Files(b))
 	g := &guest{agent: agent, http: &http.Server{Handler: rpcguest.Handler(agent.Guest())}}
 	g.ctx, g.kill = context.WithCancelCause(context.Background())
 	return g, nil

@@ -21,12 +21,14 @@ func (r *runner) check(ctx context.Context) []string {
 	for _, o := range r.outcomes {
 		if o.Err == nil {
 			c.told(o)
+			c.toldOfWork(o)
 		}
 	}
 	c.inputs(r.outcomes)
 	c.processes(r.outcomes)
 	c.ordered(r.outcomes)
 	c.watched(r)
+	c.forks(r)
 	for i, o := range r.outcomes {
 		if o.Err == nil && o.Op.Verb == Extend {
 			c.extended(o, r.outcomes[:i], r.outcomes[i+1:])
@@ -38,7 +40,7 @@ func (r *runner) check(ctx context.Context) []string {
 // told: what a client saw as committed is still so.
 func (c *checking) told(o Outcome) {
 	switch o.Op.Verb {
-	case Create, CreateOther, Suspend, Resume, Delete, Extend, SetLifetime, Get:
+	case Create, CreateOther, Suspend, Resume, Delete, Extend, SetLifetime, Get, Fork:
 	default:
 		return
 	}

@@ -38,6 +38,7 @@ type Outcome struct {
 	Ended   time.Time
 	Sandbox holdfast.Sandbox
 	Process holdfast.Process
+	Answer  answer // of calls about anything but a sandbox
 	Err     error
 }
 
@@ -51,6 +52,7 @@ type runner struct {
 
 	mu         sync.Mutex
 	ids        map[string]holdfast.SandboxID // by project and slot, as acknowledged
+	made       map[string]string             // by kind, project and slot: sessions, tasks, builds and checkpoints
 	outcomes   []Outcome
 	violations []string
 	other      holdfast.ProjectID // of the third client
@@ -86,7 +88,7 @@ type Base struct {
 
 // Run runs a schedule in the calling bubble, which it leaves empty.
 func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
-	r := &runner{schedule: s, ids: map[string]holdfast.SandboxID{}, watched: map[holdfast.SandboxID]holdfast.Sandbox{},
+	r := &runner{schedule: s, ids: map[string]holdfast.SandboxID{}, made: map[string]string{}, watched: map[holdfast.SandboxID]holdfast.Sandbox{},
 		busy: map[holdfast.SandboxID]*activity{}, watching: s.Watched}
 	r.rules = newRules(s)
 	w, err := New(ctx, Config{
@@ -104,6 +106,9 @@ func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
 	err = w.Start(ctx)
 	if err == nil {
 		err = r.project(ctx)
+	}
+	if err == nil && s.Profile.works() {
+		err = r.environments(ctx)
 	}
 	if err == nil {
 		watching, stop := context.WithCancel(ctx)
@@ -136,6 +141,15 @@ func (r *runner) project(ctx context.Context) error {
 	}
 	r.other = p.ID
 	r.world.Clients[2], err = r.world.newClient(r.world.Clients[2].Party, p.ID)
+	return err
+}
+
+// environments are made before anything goes wrong, in each project.
+func (r *runner) environments(ctx context.Context) error {
+	err := r.define(ctx, r.world.Clients[0])
+	if err == nil && r.other != "" {
+		err = r.define(ctx, r.world.Clients[2])
+	}
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 // what is done and suffered. It is written and read as JSON.
 type Schedule struct {
 	Seed          uint64                   `json:"seed"`
+	Profile       Profile                  `json:"profile,omitempty"`
 	Orchestrators int                      `json:"orchestrators"`
 	Fleets        int                      `json:"fleets"`
 	Hosts         int                      `json:"hosts"`
@@ -29,13 +30,31 @@ type Schedule struct {
 	Troubles      []Trouble                `json:"troubles,omitempty"`
 }
 
+// Profile is what the clients of a run are after.
+type Profile string
+
+// The profiles. "" is sandboxes alone.
+const (
+	Sessions    Profile = "sessions"    // and their tasks
+	Checkpoints Profile = "checkpoints" // and forks of sandboxes
+	Builds      Profile = "builds"      // and sessions that wait for them
+)
+
+// works reports whether there are environments.
+func (p Profile) works() bool { return p == Sessions || p == Builds }
+
+// profileOf is a seed's: every second run is of sandboxes alone.
+func profileOf(seed uint64) Profile {
+	return []Profile{"", "", "", Sessions, Checkpoints, Builds}[hash(seed, "profile")%6]
+}
+
 // Op is a client's call. A client makes its calls one after the other.
 type Op struct {
 	Client int           `json:"client"`
 	At     time.Duration `json:"at"` // not before
 	Verb   Verb          `json:"verb"`
 	Slot   int           `json:"slot"`             // whose sandbox: the request id of its create
-	TTL    time.Duration `json:"ttl,omitempty"`    // of creates, extensions and lifetimes
+	TTL    time.Duration `json:"ttl,omitempty"`    // of creates, extensions and lifetimes; of a session's suspend or delete: by force
 	GiveUp time.Duration `json:"giveup,omitempty"` // the client leaves after that; zero: its own patience
 }
 
@@ -113,8 +132,11 @@ const faultsFor = 90 * time.Second
 func Generate(seed uint64) Schedule {
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	s := Schedule{
-		Seed: seed, Orchestrators: 1 + r.IntN(2), Fleets: 1 + r.IntN(4)/3, Hosts: 1 + r.IntN(3), Clients: 1 + r.IntN(3),
+		Seed: seed, Profile: profileOf(seed), Orchestrators: 1 + r.IntN(2), Fleets: 1 + r.IntN(4)/3, Hosts: 1 + r.IntN(3), Clients: 1 + r.IntN(3),
 		Room: []int64{2, 8, 8, 8}[r.IntN(4)], Skews: map[string]time.Duration{}, Watched: r.IntN(4) == 0,
+	}
+	if s.Profile.works() { // sessions keep their room for good
+		s.Room = 24
 	}
 	for _, party := range s.parties() {
 		if r.IntN(8) == 0 {
@@ -122,7 +144,11 @@ func Generate(seed uint64) Schedule {
 		}
 	}
 	for client := range s.Clients {
-		for range 4 + r.IntN(7) {
+		few := 4
+		if s.Profile != "" {
+			s.Ops, few = append(s.Ops, s.story(r, client)...), 0
+		}
+		for range few + r.IntN(7) {
 			s.Ops = append(s.Ops, s.op(r, client))
 		}
 	}
@@ -157,10 +183,55 @@ func span(r *rand.Rand, least, most time.Duration) time.Duration {
 	return (least + time.Duration(r.Int64N(int64(most-least)))).Round(time.Millisecond)
 }
 
-// weighted verbs: creates and their repeats are the most.
-func verbs() []Verb {
+// verbs are weighted: creates and their repeats are the most.
+func (p Profile) verbs() []Verb {
+	switch p {
+	case Sessions:
+		return []Verb{Build, Build, CreateSession, CreateSession, CreateSession, CreateSession, Submit, Submit, Submit, Submit, Submit, Submit, CancelTask, Follow, Follow,
+			SuspendSession, SuspendSession, ResumeSession, ResumeSession, DeleteSession, ForkSession, Drain, Activate, Retire}
+	case Checkpoints:
+		return []Verb{Create, Create, Create, Create, Write, Write, Write, Checkpoint, Checkpoint, Checkpoint, Checkpoint, Fork, Fork, Fork, Fork, DeleteCheckpoint, DeleteCheckpoint,
+			Suspend, Resume, Delete, Extend, Drain, Activate, Retire, Quota}
+	case Builds:
+		return []Verb{Build, Build, Build, Build, CreateSession, CreateSession, CreateSession, CreateSession, CreateSession, Submit, Submit, DeleteSession, SuspendSession, ResumeSession,
+			Follow, Drain, Activate, Quota}
+	}
 	return []Verb{Create, Create, Create, Create, Create, CreateOther, Suspend, Suspend, Suspend, Resume, Resume, Resume,
 		Delete, Delete, Delete, Extend, SetLifetime, Get, List, Exec, Exec, Drain, Activate, Retire, Quota}
+}
+
+// story is a client's work from its beginning on, of which some is left out: drawn one
+// by one, most calls would be about nothing.
+func (s Schedule) story(r *rand.Rand, client int) []Op {
+	slot := r.IntN(3)
+	task := slot * taskSlots
+	all := map[Profile][]Op{
+		Sessions: {{Verb: Build}, {Verb: CreateSession, Slot: slot}, {Verb: Submit, Slot: task}, {Verb: Submit, Slot: task + 1 + r.IntN(2)}, {Verb: Follow, Slot: task},
+			{Verb: SuspendSession, Slot: slot}, {Verb: Submit, Slot: task + 2}, {Verb: ForkSession, Slot: slot}, {Verb: CancelTask, Slot: task + 1},
+			{Verb: Submit, Slot: task + forkSlots*taskSlots}, {Verb: Follow, Slot: task + forkSlots*taskSlots}, {Verb: DeleteSession, Slot: slot, TTL: time.Duration(r.IntN(2))}},
+		Checkpoints: {{Verb: Create, Slot: slot}, {Verb: Write, Slot: slot}, {Verb: Checkpoint, Slot: slot}, {Verb: Fork, Slot: slot}, {Verb: DeleteCheckpoint, Slot: slot},
+			{Verb: Delete, Slot: slot + r.IntN(2)*forkSlots}},
+		Builds: {{Verb: Build, Slot: r.IntN(3)}, {Verb: CreateSession, Slot: slot}, {Verb: Submit, Slot: task}, {Verb: Build, Slot: r.IntN(5)}, {Verb: DeleteSession, Slot: slot}},
+	}[s.Profile]
+	var told []Op
+	at := time.Duration(0)
+	for i, o := range all {
+		if i > 1 && r.IntN(3) == 0 {
+			continue
+		}
+		at += span(r, 0, []time.Duration{400 * time.Millisecond, 5 * time.Second}[r.IntN(2)])
+		o.Client, o.At = client, at
+		told = append(told, s.hasty(r, o))
+	}
+	return told
+}
+
+// hasty lets some clients leave before their call is answered.
+func (s Schedule) hasty(r *rand.Rand, o Op) Op {
+	if r.IntN(4) == 0 {
+		o.GiveUp = span(r, 5*time.Millisecond, 4*time.Second)
+	}
+	return o
 }
 
 func (s Schedule) op(r *rand.Rand, client int) Op {
@@ -168,7 +239,7 @@ func (s Schedule) op(r *rand.Rand, client int) Op {
 	if r.IntN(3) > 0 {
 		o.At = span(r, 0, faultsFor/8) // much at once
 	}
-	all := verbs()
+	all := s.Profile.verbs()
 	o.Verb = all[r.IntN(len(all))]
 	switch o.Verb {
 	case Create, Extend, SetLifetime:
@@ -180,11 +251,14 @@ func (s Schedule) op(r *rand.Rand, client int) Op {
 		}
 	case Quota:
 		o.Slot = r.IntN(4)
+	case Submit, CancelTask, Follow:
+		o.Slot = r.IntN(7) % (2 * taskSlots)
+	case DeleteSession, SuspendSession:
+		if r.IntN(2) == 0 {
+			o.TTL = time.Second // by force
+		}
 	}
-	if r.IntN(4) == 0 {
-		o.GiveUp = span(r, 5*time.Millisecond, 4*time.Second)
-	}
-	return o
+	return s.hasty(r, o)
 }
 
 func (s Schedule) trouble(r *rand.Rand) Trouble {
@@ -229,6 +303,9 @@ func (s Schedule) trouble(r *rand.Rand) Trouble {
 
 // step draws a step that lasts or is seen, of a party.
 func (s Schedule) step(r *rand.Rand, party string) (step.Kind, int) {
+	if s.Profile != "" && r.IntN(6) == 0 {
+		return step.Blob, 1 + r.IntN(3)
+	}
 	kinds := []step.Kind{step.Update, step.Update, step.Hop}
 	if strings.HasPrefix(party, "host-") {
 		kinds = []step.Kind{step.Record, step.Call, step.Hop}

@@ -53,6 +53,11 @@ func (s *shell) Start(command guestagent.Command) (guestagent.Child, error) {
 		}
 		command.Args = []string{"-c", script}
 	}
+	// What ended in the instant of its start would be told as running or as ended.
+	if at := slices.Index(command.Args, "-c") + 1; command.Name == "/bin/sh" && at > 0 && at < len(command.Args) {
+		command.Args = slices.Clone(command.Args)
+		command.Args[at] = "sleep 50ms; " + command.Args[at]
+	}
 	child, err := s.Executor.Start(command)
 	if err != nil {
 		return nil, err
