@@ -720,3 +720,41 @@ func TestSessionsAreListedByStateAndLabelAndRenamed(t *testing.T) {
 		}
 	}
 }
+
+// contract: A6, A7. Another replica is at it: who asks for the same waits, and does not
+// ask the database again and again until that one's claim has ended.
+func TestA6_WhoWaitsForASessionsAttemptElsewhereKeepsItsPatience(t *testing.T) {
+	h := newHarness(t)
+	other := newHarnessOn(t, h.db, h.fleet)
+	se := h.session("s")
+	if _, err := h.SuspendSession(t.Context(), alice, holdfast.MutateSession{ID: se.ID}); err != nil {
+		t.Fatal(err)
+	}
+	entered, leave := make(chan struct{}), make(chan struct{})
+	h.fleet.script(func(_ context.Context, l holdfast.Level) (holdfast.Observation, error) {
+		close(entered)
+		<-leave
+		return h.fleet.reach(l)
+	})
+	first := make(chan error, 1)
+	go func() {
+		_, err := h.ResumeSession(t.Context(), alice, holdfast.MutateSession{ID: se.ID})
+		first <- err
+	}()
+	<-entered
+	second := make(chan error, 1)
+	go func() {
+		_, err := other.ResumeSession(t.Context(), alice, holdfast.MutateSession{ID: se.ID})
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		wantError(t, err, holdfast.Unavailable, holdfast.ReasonClaimed)
+	case <-time.After(10 * time.Second):
+		t.Error("it still asks, although its patience was over long ago")
+	}
+	close(leave)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}

@@ -51,9 +51,10 @@ func lostEnd(why string) taskEnd {
 }
 
 // sameEnd reports whether an end is the one that is recorded, told again: a process
-// ends at one instant. What is no process's own end adds nothing to any.
+// ends at one instant. What is no process's own end adds nothing to any; where none is
+// recorded, the instant is that at which the task was given up, and says nothing.
 func sameEnd(t taskRow, e taskEnd) bool {
-	return e.finishedAt.IsZero() || t.ExitCode == e.exitCode && t.FinishedAt.UnixMicro() == e.finishedAt.UnixMicro()
+	return e.finishedAt.IsZero() || t.ProcessEnded && t.ExitCode == e.exitCode && t.FinishedAt.UnixMicro() == e.finishedAt.UnixMicro()
 }
 
 // started is what became of a call that starts a task's process.

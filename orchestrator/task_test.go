@@ -423,3 +423,19 @@ func TestE3_OutputIsKeptBeforeADeleteTakesItAway(t *testing.T) {
 		})
 	}
 }
+
+// contract: E3. A boot was given up in the very instant in which the task's process
+// ended well: its success is another end, and is kept beside.
+func TestE3_ALateSuccessOfTheInstantInWhichItsBootWasLostIsKept(t *testing.T) {
+	now := time.Unix(1000, 0)
+	lost := taskRow{Task: holdfast.Task{State: holdfast.TaskFailed, FinishedAt: now}}
+	success := taskEnd{state: holdfast.TaskSucceeded, finishedAt: now, process: "pr"}
+	if sameEnd(lost, success) {
+		t.Error("it is taken for the end that is recorded")
+	}
+	known := lost
+	known.State, known.ProcessEnded = holdfast.TaskSucceeded, true
+	if !sameEnd(known, success) {
+		t.Error("an end that is told again is another one")
+	}
+}

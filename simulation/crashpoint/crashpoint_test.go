@@ -137,8 +137,12 @@ func (c *campaign) done(t *testing.T, text string, r outcome) {
 		n.pairRuns++
 	}
 	for _, second := range r.Follow {
+		pair := job{j.scenario, []Point{j.crashes[0], second}, j.repeats}
+		if pair.hash()%max(j.scenario.Pairs, 1) != 0 {
+			continue
+		}
 		n.pairs++
-		if pair := (job{j.scenario, []Point{j.crashes[0], second}, j.repeats}); pair.hash()%c.every == 0 {
+		if pair.hash()/max(j.scenario.Pairs, 1)%c.every == 0 {
 			c.queue = append(c.queue, pair)
 		}
 	}

@@ -28,6 +28,7 @@ type Case struct {
 	// What Act got. A scenario without a client's call has no error.
 	Got     holdfast.Sandbox
 	Process holdfast.Process
+	Told    Told // of what is made of sandboxes; Prepare may have put something there
 	Err     error
 	// Final is every sandbox there is, at rest.
 	Final []holdfast.Sandbox

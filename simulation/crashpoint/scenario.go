@@ -21,11 +21,12 @@ type Scenario struct {
 	Want    func(context.Context, *Case) error // holds at rest
 	Power   func(context.Context, *Case) error // holds at rest where a machine's power was cut too; nil: as Want
 	Machine bool                               // power is cut at the hosts' steps as well
+	Pairs   uint64                             // of so many pairs of crashes one is made; 0: each
 }
 
 // Scenarios are all of them.
 func Scenarios() []Scenario {
-	return slices.Concat(verbs(), lifetimes(), endings(), operators(), replicated())
+	return slices.Concat(verbs(), lifetimes(), endings(), operators(), replicated(), work())
 }
 
 // replicated are some of them where two orchestrators and two fleets share their

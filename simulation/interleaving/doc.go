@@ -8,5 +8,8 @@
 // so is the database, in memory. Only the hosts are not: they keep levels as
 // lifecycle.md says.
 //
+// What sessions, tasks, builds and checkpoints bring goes on without a caller as well.
+// In their races that is one more actor, whose steps come one after the other.
+//
 // Races that depend on row locks are run on PostgreSQL too, statement by statement.
 package interleaving

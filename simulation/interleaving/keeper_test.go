@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/holdfast-dev/holdfast"
@@ -24,10 +25,15 @@ type keeper struct {
 	has    map[holdfast.InstanceRef]holdfast.Observation
 	boots  map[holdfast.InstanceRef]int
 	seen   []holdfast.Level // every level that arrived
+
+	inside *inhabitants // of its boots; nil: nobody asks them anything
+	copies map[holdfast.CheckpointID]holdfast.CheckpointObservation
+	layers map[holdfast.InstanceRef][]holdfast.Layer // that boots are made of
 }
 
 func newKeeper(id holdfast.HostID, sched *scheduler, deep bool) *keeper {
-	return &keeper{id: id, sched: sched, deep: deep, has: map[holdfast.InstanceRef]holdfast.Observation{}, boots: map[holdfast.InstanceRef]int{}}
+	return &keeper{id: id, sched: sched, deep: deep, has: map[holdfast.InstanceRef]holdfast.Observation{}, boots: map[holdfast.InstanceRef]int{},
+		copies: map[holdfast.CheckpointID]holdfast.CheckpointObservation{}, layers: map[holdfast.InstanceRef][]holdfast.Layer{}}
 }
 
 func (k *keeper) url() string { return "http://" + string(k.id) + ".sim" }
@@ -59,13 +65,28 @@ func (k *keeper) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast
 	if err := k.step(ctx, "takes "+string(l.Desired)); err != nil {
 		return holdfast.Observation{}, err
 	}
+	ref := holdfast.InstanceRef{Instance: l.Instance, Incarnation: l.Incarnation}
+	k.mu.Lock()
+	ran := k.has[ref].State == holdfast.InstanceRunning
+	k.mu.Unlock()
+	o, err := k.keep(ref, l)
+	if err == nil && k.inside != nil {
+		if ran {
+			k.inside.stops(ref, l.Desired)
+		}
+		k.inside.begins(l)
+	}
+	return o, err
+}
+
+// keep does what a level says.
+func (k *keeper) keep(ref holdfast.InstanceRef, l holdfast.Level) (holdfast.Observation, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.seen = append(k.seen, l)
 	refuse := func(reason holdfast.Reason, seen int64) (holdfast.Observation, error) {
 		return holdfast.Observation{}, holdfast.E(holdfast.FailedPrecondition, reason, "refused").With("seen", strconv.FormatInt(seen, 10))
 	}
-	ref := holdfast.InstanceRef{Instance: l.Instance, Incarnation: l.Incarnation}
 	n := k.newest(l.Instance)
 	was, known := k.has[ref]
 	switch {
@@ -97,6 +118,7 @@ func (k *keeper) EnsureInstance(ctx context.Context, l holdfast.Level) (holdfast
 	}
 	if l.Spec != nil {
 		was.Owner = l.Spec.Owner
+		k.layers[ref] = l.Spec.Layers
 	}
 	k.has[ref] = was
 	return was, nil
@@ -107,7 +129,37 @@ func (k *keeper) EnsureCheckpoint(ctx context.Context, l holdfast.CheckpointLeve
 	if err := k.step(ctx, "is told of a checkpoint"); err != nil {
 		return holdfast.CheckpointObservation{}, err
 	}
-	return holdfast.CheckpointObservation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "%s has no disk", k.id)
+	if k.inside == nil {
+		return holdfast.CheckpointObservation{}, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonNotCapable, "%s has no disk", k.id)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	ref := holdfast.InstanceRef{Instance: l.Instance, Incarnation: l.Incarnation}
+	o, known := k.copies[l.Checkpoint]
+	was, there := k.has[ref]
+	switch {
+	case l.Desired == holdfast.CheckpointAbsent:
+		o = holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyAbsent}
+	case known:
+		return o, nil
+	case l.Incarnation < k.newest(l.Instance):
+		return o, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleIncarnation, "refused").With("seen", strconv.FormatInt(k.newest(l.Instance), 10))
+	case l.Generation < was.Generation:
+		return o, holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStaleGeneration, "refused").With("seen", strconv.FormatInt(was.Generation, 10))
+	case !there || was.State != holdfast.InstanceRunning && was.State != holdfast.InstanceSuspended:
+		o = holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyFailed,
+			Failure: &holdfast.Failure{Reason: holdfast.ReasonInstanceLost, Message: "there is no disk any more"}}
+	default:
+		key := fmt.Sprintf("checkpoints/%s/%d", l.Checkpoint, l.Claim)
+		info, err := k.inside.world.work.Put(ctx, key, strings.NewReader("the disk of "+string(l.Instance)+" for "+key))
+		if err != nil {
+			return o, err
+		}
+		o = holdfast.CheckpointObservation{Checkpoint: l.Checkpoint, Instance: l.Instance, State: holdfast.CopyPresent, Claim: l.Claim, Added: info.Size,
+			Layers: append(slices.Clone(k.layers[ref]), holdfast.Layer{Key: key, Size: info.Size, SHA256: info.SHA256})}
+	}
+	k.copies[l.Checkpoint] = o
+	return o, nil
 }
 
 // GetInstance implements holdfast.HostService.

@@ -35,6 +35,9 @@ func (w *world) rest(ctx context.Context) error {
 		for _, name := range []string{orchestrator.SweepOperations, orchestrator.SweepInstances} {
 			swept = append(swept, w.sweep(ctx, 0, name))
 		}
+		if w.work != nil {
+			swept = append(swept, w.restWork(ctx))
+		}
 		if err := errors.Join(swept...); err != nil {
 			why = errors.Join(why, err)
 		}
@@ -54,6 +57,11 @@ func (w *world) unrest(ctx context.Context) error {
 	}
 	if pending+wanted > 0 {
 		return fmt.Errorf("%d operations are pending, %d deletes wanted", pending, wanted)
+	}
+	if w.work != nil {
+		if err := w.unrestWork(); err != nil {
+			return err
+		}
 	}
 	page, err := w.orch[0].ListSandboxes(ctx, alice, holdfast.ListSandboxes{States: []holdfast.SandboxState{holdfast.SandboxCreating, holdfast.SandboxReady,
 		holdfast.SandboxSuspended, holdfast.SandboxFailed, holdfast.SandboxDeleting, holdfast.SandboxDeleted}})
@@ -103,7 +111,7 @@ func (w *world) check() error {
 		{false, `SELECT COUNT(*) FROM (SELECT resource_id FROM operation GROUP BY resource_id, generation HAVING COUNT(*) > 1) d`,
 			"two operations of one sandbox share a generation"},
 		{false, `SELECT COUNT(*) FROM (SELECT resource FROM request GROUP BY project, method, request_id HAVING COUNT(*) > 1) r`, "a request id stands for two"},
-		{false, `SELECT COUNT(*) FROM sandbox s WHERE NOT EXISTS (SELECT 1 FROM request r WHERE r.resource = s.id)`, "a sandbox that no request made"},
+		{false, `SELECT COUNT(*) FROM sandbox s WHERE owner = '' AND NOT EXISTS (SELECT 1 FROM request r WHERE r.resource = s.id)`, "a sandbox that no request made"},
 		{false, `SELECT ABS((SELECT COALESCE(SUM(sandboxes), 0) FROM quota_shard) - (SELECT COUNT(*) FROM sandbox WHERE state NOT IN ('FAILED', 'DELETED')))`, "the quota's counter is off"},
 		{true, `SELECT COUNT(*) FROM leftover`, "room is still held for a superseded incarnation"},
 		{true, `SELECT ABS((SELECT COALESCE(SUM(used_instances), 0) FROM host) - (SELECT COUNT(*) FROM instance WHERE held = 1) - (SELECT COUNT(*) FROM leftover))`, "the hosts' rooms are off"},
@@ -127,6 +135,9 @@ func (w *world) check() error {
 
 // checkAnswers holds what the actors were told against what came of it.
 func (w *world) checkAnswers() error {
+	if w.sandbox == "" {
+		return w.checkCodes()
+	}
 	var errs []error
 	now, err := w.orch[1].GetSandbox(context.Background(), alice, w.sandbox)
 	if err != nil && holdfast.CodeOf(err) != holdfast.NotFound {
@@ -154,6 +165,19 @@ func (w *world) checkAnswers() error {
 	}
 	if deleted && now.State != holdfast.SandboxDeleted {
 		errs = append(errs, fmt.Errorf("a delete succeeded, and it is %s", now.State))
+	}
+	return errors.Join(errs...)
+}
+
+// checkCodes holds that nobody was told what no caller should be.
+func (w *world) checkCodes() error {
+	var errs []error
+	for who, a := range w.answers {
+		switch holdfast.CodeOf(a.err) {
+		case "", holdfast.Aborted, holdfast.FailedPrecondition, holdfast.Unavailable, holdfast.DeadlineExceeded, holdfast.ResourceExhausted:
+		default:
+			errs = append(errs, fmt.Errorf("%s was answered %w", who, a.err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -25,6 +25,7 @@ type scenario struct {
 	check   func(w *world) error // beyond what always holds; nil: nothing
 	long    bool                 // make prove only
 	wide    bool                 // with all steps apart it is long
+	work    bool                 // it has sessions, tasks, builds or checkpoints, and what goes on without a caller takes its steps in order
 	flat    bool                 // it holds its actors at the call to the fleet, which all steps apart is none
 }
 
@@ -91,6 +92,11 @@ func (sc scenario) once(ctx context.Context, tpl *templates, o *orders) (trace [
 	}
 	if err := w.check(); err != nil {
 		return trace, err
+	}
+	if sc.work {
+		if err := w.checkWork(ctx); err != nil {
+			return trace, err
+		}
 	}
 	if sc.check == nil {
 		return trace, nil

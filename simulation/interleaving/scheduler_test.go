@@ -24,6 +24,7 @@ type scheduler struct {
 	mu      sync.Mutex
 	open    bool   // nothing is held: the world is set up, or comes to rest
 	but     string // one actor that is held even so
+	serial  string // actors of that prefix take their steps one after the other, by name, as if they were one
 	waiting []*gate
 	trace   []string
 }
@@ -60,6 +61,26 @@ func (s *scheduler) held() []*gate {
 	return list
 }
 
+// offered are those of them that may come next.
+func (s *scheduler) offered() []*gate {
+	held := s.held()
+	if s.serial == "" {
+		return held
+	}
+	var out []*gate
+	seen := false
+	for _, g := range held {
+		if strings.HasPrefix(g.label, s.serial) {
+			if seen {
+				continue
+			}
+			seen = true
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
 func (s *scheduler) let(g *gate) {
 	s.mu.Lock()
 	s.waiting = slices.DeleteFunc(s.waiting, func(one *gate) bool { return one == g })
@@ -85,6 +106,13 @@ func (s *scheduler) opened(open bool) {
 			close(g.pass)
 		}
 	}
+}
+
+// isOpen reports whether nothing is held.
+func (s *scheduler) isOpen() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
 }
 
 // pass lets so much time pass in the bubble.
@@ -133,7 +161,7 @@ func (s *scheduler) run(pick func(options []string) int, actors []func()) error 
 	go func() { ended.Wait(); close(done) }()
 	for steps, ticks := 0, 0; ; {
 		synctest.Wait()
-		held := s.held()
+		held := s.offered()
 		if len(held) == 0 {
 			select {
 			case <-done:

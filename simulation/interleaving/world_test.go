@@ -76,6 +76,7 @@ type world struct {
 	sent     int                // events that a dispatcher sent
 	sandbox  holdfast.SandboxID // that the scenario is about
 	instance holdfast.InstanceID
+	work     *work // sessions, tasks, builds and checkpoints; nil: the race has none
 }
 
 // claim is an operation's, with whose it is.
@@ -106,7 +107,7 @@ func (w *world) watchClaims(ctx context.Context) {
 			c.actor = actor
 			if was, known := w.claims[id]; known && was.number == c.number {
 				c.actor = was.actor
-				if was.holder != "" && c.holder == "" && was.actor != actor {
+				if was.holder != "" && c.holder == "" && was.actor != actor && !w.sched.isOpen() {
 					w.broken = errors.Join(w.broken, fmt.Errorf("%q ended claim %d, which is %q's", actor, c.number, was.actor))
 				}
 			}
@@ -134,6 +135,11 @@ func newWorld(ctx context.Context, tpl *templates, sc scenario) (*world, error) 
 		return nil, errors.Join(err, w.odb.Close())
 	}
 	w.hosts = [2]*keeper{newKeeper("ho-00000000000000000000000001", w.sched, sc.deep), newKeeper("ho-00000000000000000000000002", w.sched, sc.deep)}
+	if sc.work {
+		if err := w.employ(ctx); err != nil {
+			return nil, errors.Join(err, w.close())
+		}
+	}
 	if err := w.start(ctx, tpl, sc); err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -144,8 +150,8 @@ func newWorld(ctx context.Context, tpl *templates, sc scenario) (*world, error) 
 // reading ones too.
 func (w *world) gated(tpl *templates, db store.DB, party string, kinds ...step.Kind) store.DB {
 	hook := step.Hooks{OnBefore: func(ctx context.Context, s *step.Step) error {
-		if slices.Contains(kinds, s.Kind) {
-			w.sched.step(ctx, party+" "+s.Name)
+		if slices.Contains(kinds, s.Kind) && !slices.Contains(aside, s.Name) {
+			w.sched.step(ctx, w.labelled(party, s))
 		}
 		return nil
 	}, OnAfter: func(ctx context.Context, s *step.Step, err error) error {
@@ -155,6 +161,18 @@ func (w *world) gated(tpl *templates, db store.DB, party string, kinds ...step.K
 		return err
 	}}
 	return &step.DB{Next: db, Party: party, Hook: hook, Clock: time.Now, Names: &tpl.names}
+}
+
+// aside are transactions that are no steps: what a task's output is kept by meets nothing else.
+var aside = []string{"orchestrator.beginLog", "orchestrator.logKept"}
+
+// labelled is what a step is called; with sessions and their like there are several at
+// once that differ in whom they are about alone.
+func (w *world) labelled(party string, s *step.Step) string {
+	if w.work == nil {
+		return party + " " + s.Name
+	}
+	return s.Name + " " + step.Short(s.Key)
 }
 
 func (w *world) start(ctx context.Context, tpl *templates, sc scenario) error {
@@ -193,13 +211,18 @@ func (w *world) start(ctx context.Context, tpl *templates, sc scenario) error {
 		}
 	}
 	for i := range w.orch {
-		s, err := orchestrator.New(ctx, orchestrator.Config{
+		config := orchestrator.Config{
 			DB: w.gated(tpl, w.odb, "orchestrator", above...), Fleet: &hop{world: w, next: w.fleets[i], held: !sc.deep}, Cluster: "cl", ClusterKey: clusterKey, FleetSecret: fleetSecret,
 			Image:    func(name string) (string, error) { return name, nil },
 			Guest:    func(string, holdfast.InstanceRef) (g holdfast.Guest) { return g },
 			ClaimTTL: claimTTL, HeldWait: patience, SweepEvery: time.Microsecond, Jitter: none, IDs: holdfast.IDs{Now: time.Now, Rand: &counting{first: byte(i)}},
 			Process: "orchestrator-" + strconv.Itoa(i), Logger: quiet,
-		})
+		}
+		as := ctx
+		if w.work != nil {
+			as = w.work.into(ctx, &config, i)
+		}
+		s, err := orchestrator.New(as, config)
 		if err != nil {
 			return err
 		}
