@@ -206,6 +206,31 @@ func (c *conn) commit() error {
 	return c.exec(stepCommit)
 }
 
+// written counts the pages that the connection has written so far; it may begin anew.
+func (c *conn) written() (int, error) {
+	n, _, err := c.Status(modernc.DBStatusCacheWrite, false)
+	return n, err
+}
+
+// checkpoint writes the log's pages into the file, as far as nobody reads them from the log, and tells how many are left.
+func (c *conn) checkpoint() (left int, err error) {
+	rows, err := c.QueryContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)", nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	counts := make([]driver.Value, 3) // refused, in the log, folded
+	if err := rows.Next(counts); err != nil {
+		return 0, errors.Join(err, c.settle())
+	}
+	pages, ok := counts[1].(int64)
+	folded, ok2 := counts[2].(int64)
+	if !ok || !ok2 {
+		return 0, fmt.Errorf("a checkpoint answered %v", counts)
+	}
+	return int(pages - folded), nil
+}
+
 // settle ends what a transaction's function left behind: it closes its rows and returns the error that they ran into,
 // or that an unmet deferred foreign key would otherwise become at COMMIT, where it would fail everybody.
 func (c *conn) settle() error {

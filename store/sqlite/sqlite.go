@@ -157,7 +157,7 @@ func open(ctx context.Context, cfg Config, migrations []store.Migrations) (_ *DB
 			return nil, err
 		}
 	}
-	db.writer, err = newWriter(ctx, write, db.gate, cfg)
+	db.writer, err = newWriter(ctx, write, read, db.gate, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -197,10 +197,10 @@ func (db *DB) fill(ctx context.Context, write *sql.DB, migrations []store.Migrat
 	return db.copied(ctx, write)
 }
 
-// checkpointAfter is how many pages the log gathers before a commit folds it into the file: 32 MB of it are read at the next
+// checkpointAfter is how many pages the log gathers before it is folded into the file, see [writer.fold]: 32 MB of it are read at the next
 // start in less than a tenth of a second. A page that many updates change is folded once for all of them, so the default of
 // 1000 was a twentieth of a create's processor time (measured).
-const checkpointAfter = "wal_autocheckpoint(8000)"
+const checkpointAfter = 8000
 
 // dsn makes sure that the file exists and is private, and names it with the settings that every connection shares.
 func (cfg Config) dsn() (string, error) {
@@ -217,7 +217,7 @@ func (cfg Config) dsn() (string, error) {
 	}
 	q.Set("_journal_mode", "WAL")
 	q.Set("_synchronous", "FULL")
-	q.Add("_pragma", checkpointAfter)
+	q.Add("_pragma", "wal_autocheckpoint(0)") // it would be a part of COMMIT
 	// Only when it is new: to close a descriptor of an open database would drop SQLite's locks on it.
 	f, err := os.OpenFile(cfg.Path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {

@@ -33,6 +33,7 @@ var errVanished = errors.New("the function ended its goroutine")
 type writer struct {
 	queue    queue
 	pool     *sql.DB // one connection: conn
+	readers  *sql.DB
 	conn     *sql.Conn
 	direct   *conn // conn's own, which is this goroutine's alone: to reach it through conn costs a closure and a lock
 	gate     chan struct{}
@@ -42,7 +43,11 @@ type writer struct {
 	stopped  chan struct{}
 	stats    counters
 	group    *group // in progress; nil between groups
-	wary     int    // how many more groups have savepoints from their beginning
+	pages    int    // about how many the log has and the file has not
+	foldAt   int    // of those: when to fold them
+	folding  bool   // a fold beside the writer is under way, or over and not looked at
+	folded   chan error
+	wary     int // how many more groups have savepoints from their beginning
 	// lost is why conn was given up, while it is nil.
 	lost error
 	// fault lets a test make a step fail; nil otherwise.
@@ -59,10 +64,11 @@ const (
 	stepRollback  = "ROLLBACK"
 )
 
-func newWriter(ctx context.Context, pool *sql.DB, gate chan struct{}, cfg Config) (*writer, error) {
+func newWriter(ctx context.Context, pool, readers *sql.DB, gate chan struct{}, cfg Config) (*writer, error) {
 	w := &writer{
 		queue: queue{wake: make(chan struct{}, 1)},
-		pool:  pool, gate: gate,
+		pool:  pool, readers: readers, gate: gate,
+		foldAt: checkpointAfter, folded: make(chan error, 1),
 		clock: cfg.Clock, log: cfg.Log, maxGroup: cfg.MaxGroup,
 		stopped: make(chan struct{}),
 	}
@@ -133,6 +139,11 @@ func (w *writer) alone(work func()) {
 func (w *writer) stop() {
 	w.queue.close()
 	<-w.stopped
+	if w.folding {
+		if err := <-w.folded; err != nil { // the last connection to close folds what is left
+			w.log.Error("the write-ahead log could not be folded into the database's file", "error", err)
+		}
+	}
 }
 
 func (w *writer) close() error {
@@ -179,6 +190,40 @@ func (w *writer) gather(first *member) {
 			v.err = err
 		}
 		m.tell(v)
+	}
+	w.fold()
+}
+
+// fold has the log's pages written into the file once there are many. That takes many times what a group takes, so it is done
+// on another connection, beside the next groups; the log can begin anew only when all of it is folded, so the
+// writer itself does the little that came meanwhile.
+func (w *writer) fold() {
+	if w.gate != nil || w.pages < w.foldAt || w.conn == nil {
+		return
+	}
+	if !w.folding {
+		w.folding = true
+		go func() {
+			w.folded <- onConn(context.Background(), w.readers, func(c *conn) error {
+				_, err := c.checkpoint()
+				return err
+			})
+		}()
+		return
+	}
+	select {
+	case err := <-w.folded:
+		w.folding = false
+		left := 0
+		if err == nil {
+			left, err = w.direct.checkpoint()
+		}
+		if err != nil { // nothing is lost: the log goes on
+			w.log.Error("the write-ahead log could not be folded into the database's file", "error", err)
+			left = w.foldAt / 2
+		}
+		w.pages = left
+	default:
 	}
 }
 
@@ -327,7 +372,13 @@ func (w *writer) begin() error {
 
 // commit makes n members' work durable. Its failure leaves open whether it is.
 func (w *writer) commit(n int) error {
-	if err := w.exec(stepCommit); err != nil {
+	before, errBefore := w.direct.written()
+	err := w.exec(stepCommit)
+	after, errAfter := w.direct.written()
+	if wrote := after - before; errBefore == nil && errAfter == nil && wrote > 0 {
+		w.pages += wrote
+	}
+	if err != nil {
 		w.stats.unknown.Add(1)
 		w.reset()
 		return fmt.Errorf("update: %w: %w", store.ErrUnknownOutcome, err)
