@@ -116,7 +116,7 @@ func copies() []Mutant {
 		{
 			Name: "T50 fork", Trap: 50, File: "orchestrator/fork.go",
 			Mistake: "a fork takes over all of its source's spec, so that its instance belongs to the source",
-			Edits:   edit("r.Source, r.Environment, r.Spec.Image, r.Spec.Layers = c.ID, c.Environment, c.Spec.Image, c.Spec.Layers", "r.Source, r.Environment, r.Spec = c.ID, c.Environment, c.Spec"),
+			Edits:   edit("r.Source, r.Environment, r.Spec.Image, r.Spec.Layers = c.ID, c.Environment, c.Spec.Image, c.Spec.Layers", "r.Source, r.Environment, r.Spec = c.ID, c.Environment, c.Spec.InstanceSpec"),
 			Noticed: noticed(tests("orchestrator", "TestT50_AForkIsAnotherSandboxWithTheDiskOfItsSource")),
 		},
 		{
