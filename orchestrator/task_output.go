@@ -41,14 +41,15 @@ func (s *Service) StreamTaskOutput(ctx context.Context, caller holdfast.Caller, 
 		}
 		return nil
 	}
+	var t taskRow
 	for {
 		rung := s.done.on(string(in.ID))
-		t, err := s.readTask(ctx, caller, in.ID)
-		if err != nil {
-			return holdfast.Task{}, err
-		}
-		if p, ok := s.started.Load(t.ID); ok && t.Process == "" {
-			t.Process, _ = p.(holdfast.ProcessID)
+		if !s.hasStarted(&t) {
+			var err error
+			if t, err = s.readTask(ctx, caller, in.ID); err != nil {
+				return holdfast.Task{}, err
+			}
+			s.hasStarted(&t)
 		}
 		if t.ended() && (t.Log != nil || t.Process == "") {
 			return t.Task, s.keptOutput(ctx, t, at, moved)

@@ -22,6 +22,7 @@ type taskRow struct {
 	LogAttempts int64              // names the objects of the next copy
 	LookAt      time.Time          // when a sweep looks at it next; zero: never
 	was         holdfast.TaskState // as it was read or saved last
+	sandbox     holdfast.SandboxID // of its session, which keeps it, where that is known already; not stored
 }
 
 // taskLog is where the output of a task that ended is kept: the row names the

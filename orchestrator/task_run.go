@@ -53,7 +53,7 @@ func choose(ctx context.Context, tx store.Tx, now time.Time, h held) (*taskRow, 
 		return nil, err
 	}
 	next.State, next.Incarnation, next.StartedAt = holdfast.TaskRunning, h.box.Incarnation, now
-	next.LookAt = nextLook(next, now)
+	next.LookAt, next.sandbox = nextLook(next, now), h.Sandbox
 	return &next, next.save(ctx, tx, now)
 }
 
@@ -107,16 +107,19 @@ func (s *Service) startTask(ctx context.Context, t taskRow) (holdfast.Process, e
 
 // guestOfTask addresses the boot that a task runs on, and no other.
 func (s *Service) guestOfTask(ctx context.Context, t taskRow, a access) (guestAddress, error) {
-	var sandbox holdfast.SandboxID
+	at := guestAddress{caller: holdfast.Caller{Project: t.Project}, sandbox: t.sandbox, access: a, incarnation: t.Incarnation, quiet: true}
+	if at.sandbox != "" {
+		return at, nil
+	}
 	err := s.view(ctx, "find a task's sandbox", func(tx store.Tx, _ time.Time) error {
 		se, found, err := oneSession(ctx, tx, `WHERE id = $1`, string(t.Session))
 		if err == nil && !found {
 			err = noSession(t.Session)
 		}
-		sandbox = se.Sandbox
+		at.sandbox = se.Sandbox
 		return err
 	})
-	return guestAddress{caller: holdfast.Caller{Project: t.Project}, sandbox: sandbox, access: a, incarnation: t.Incarnation, quiet: true}, err
+	return at, err
 }
 
 // taskRuns records the process of a task, and its end where it has ended already.
@@ -128,7 +131,7 @@ func (s *Service) taskRuns(ctx context.Context, t taskRow, p holdfast.Process) e
 		return nil
 	}
 	// Who follows its output here need not wait until that is recorded.
-	s.started.Store(t.ID, p.ID)
+	s.started.Store(t.ID, startedProcess{p.ID, t.sandbox})
 	s.done.ring(string(t.ID))
 	defer s.started.Delete(t.ID)
 	return s.update(ctx, "record a task's process", func(tx store.Tx, now time.Time) error {
@@ -139,6 +142,24 @@ func (s *Service) taskRuns(ctx context.Context, t taskRow, p holdfast.Process) e
 		row.Process = p.ID
 		return row.save(ctx, tx, now)
 	})
+}
+
+// startedProcess is a process that runs, and is not recorded yet.
+type startedProcess struct {
+	process holdfast.ProcessID
+	sandbox holdfast.SandboxID
+}
+
+// hasStarted fills in what this process of the server knows of a task that was read
+// before its start was recorded; false where it knows nothing more.
+func (s *Service) hasStarted(t *taskRow) bool {
+	v, _ := s.started.Load(t.ID)
+	p, ok := v.(startedProcess)
+	if !ok || t.Process != "" || t.ended() {
+		return false
+	}
+	t.Process, t.sandbox = p.process, p.sandbox
+	return true
 }
 
 // endAsked records the end of a process that was asked for, with the last of what it
