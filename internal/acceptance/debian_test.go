@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,5 +57,64 @@ func TestADebianSandboxIsPreparedOnceAndHasItsTools(t *testing.T) {
 		if out, errs, code := s.sh(created[0].ID, tool); code != 0 {
 			t.Errorf("%s: exit %d %s %s", tool, code, out, errs)
 		}
+	}
+	s.fetchesRepositories()
+}
+
+// fetchesRepositories shows, on a Debian base with git, that a session's repository is
+// in its workspace before its first task, at a tag, a branch or any commit, and that one
+// that cannot be had fails the session with what git said. The repository is in the
+// guest, under the address of another.
+func (s *system) fetchesRepositories() {
+	s.t.Helper()
+	s.environment(`name: git
+base: debian
+repository: {url: https://repository.test/team/app.git, ref: v1}
+setup: |
+  git config --system user.email nobody@repository.test
+  git config --system user.name nobody
+  git config --system init.defaultBranch main
+  git config --system url.file:///srv/app.insteadOf https://repository.test/team/app.git
+  git init -q /srv/app && cd /srv/app
+  for n in one two three; do echo $n > file && git add file && git commit -q -m $n; done
+  git tag v1 HEAD~2
+  git rev-parse HEAD~1 > /srv/second
+`)
+	if b, log := s.built("git", "git"); b.State != holdfast.BuildReady {
+		s.t.Fatalf("%+v %q", b.Failure, log)
+	}
+	session := func(requestID string, repository *holdfast.Repository) holdfast.Session {
+		s.t.Helper()
+		se, err := s.client.CreateSession(s.t.Context(), holdfast.CreateSession{RequestID: requestID, Environment: "git", Repository: repository})
+		if err != nil {
+			s.t.Fatalf("%v\n%s", err, s.Log())
+		}
+		s.endsSession(se.ID)
+		return se
+	}
+	const url = "https://repository.test/team/app.git"
+	first := session("tag", nil)
+	second, _, _ := s.sh(first.Sandbox, "cat /srv/second")
+	for name, c := range map[string]struct {
+		session holdfast.Session
+		want    string
+	}{
+		"a tag, as the recipe says": {first, "one\n"},
+		"a branch":                  {session("branch", &holdfast.Repository{URL: url, Ref: "main"}), "three\n"},
+		"no reference":              {session("none", &holdfast.Repository{URL: url}), "three\n"},
+		"any commit":                {session("commit", &holdfast.Repository{URL: url, Ref: strings.TrimSpace(second)}), "two\n"},
+	} {
+		task := s.submit("cat-"+string(c.session.ID), c.session.ID, "cd "+holdfast.Workspace+" && cat file && git status --porcelain", 0)
+		if task, out := s.follow(task.ID); task.State != holdfast.TaskSucceeded || out != c.want {
+			s.t.Errorf("%s: %s, %q, want %q: %+v", name, task.State, out, c.want, task.Failure)
+		}
+	}
+	missing := session("missing", &holdfast.Repository{URL: url, Ref: "nothing"})
+	if !testenv.Eventually(time.Minute, func() bool {
+		var err error
+		missing, err = s.client.GetSession(s.t.Context(), missing.ID)
+		return err == nil && missing.State == holdfast.SessionFailed
+	}) || missing.Failure.Reason != holdfast.ReasonPreparation || !strings.Contains(missing.Failure.Message+missing.Failure.LogTail, "nothing") {
+		s.t.Errorf("a reference that is not there: %s, %+v", missing.State, missing.Failure)
 	}
 }
