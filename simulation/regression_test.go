@@ -20,6 +20,11 @@ func TestWhatTheSimulationFoundStaysFixed(t *testing.T) {
 		"the copy of a builder's disk that lost is removed": `{"seed":314,"profile":"builds","orchestrators":1,"fleets":1,"hosts":1,"clients":3,"room":24,"ops":[` +
 			`{"client":2,"at":161000000,"verb":"build","slot":0,"giveup":2330000000}],` +
 			`"troubles":[{"kind":"crash","party":"host-0","of":"blob","n":1,"after":true,"for":12223000000}]}`,
+		// A host stood still while it made a session's sandbox. Whoever waited for the session
+		// looked again at once whenever it found the attempt under way: two thousand times.
+		"who waits for a session's sandbox does not spin": `{"seed":136,"profile":"sessions","orchestrators":1,"fleets":1,"hosts":3,"clients":3,"room":24,"ops":[` +
+			`{"client":1,"at":213000000,"verb":"build","slot":0,"giveup":3267000000},{"client":1,"at":1664000000,"verb":"create-session","slot":2}],` +
+			`"troubles":[{"kind":"pause","party":"host-2","of":"call","n":3,"after":true,"for":8438000000}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parse(schedule)

@@ -200,10 +200,13 @@ func (c *checking) outputOf(t taskRow) {
 		}
 		return
 	}
+	if !t.ended || t.code > 128 { // by a signal, which may have come before it printed anything
+		return
+	}
 	one, err := c.world.blobs.find(cmp.Or(t.log.Stdout.Key, "none"))
-	if err != nil && t.ended {
+	if err != nil {
 		c.breaks("the output of %s is kept under %q: %v", t.id, t.log.Stdout.Key, err)
-	} else if t.ended && string(one.data) != working+"\n" {
+	} else if string(one.data) != working+"\n" {
 		c.breaks("the output of %s is kept as %q", t.id, one.data)
 	}
 }
