@@ -15,6 +15,7 @@ func (r *runner) check(ctx context.Context) []string {
 	if err != nil {
 		return []string{"the databases cannot be read: " + err.Error()}
 	}
+	r.forksNow(d)
 	c := &checking{world: r.world, recorded: d}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,13 +29,23 @@ func (r *runner) check(ctx context.Context) []string {
 	c.processes(r.outcomes)
 	c.ordered(r.outcomes)
 	c.watched(r)
-	c.forks(r)
 	for i, o := range r.outcomes {
 		if o.Err == nil && o.Op.Verb == Extend {
 			c.extended(o, r.outcomes[:i], r.outcomes[i+1:])
 		}
 	}
 	return append(c.broken, r.world.Check(ctx)...)
+}
+
+// forksNow holds what forks have against what was there to be copied.
+func (r *runner) forksNow(d *recorded) {
+	c := &checking{world: r.world, recorded: d}
+	r.mu.Lock()
+	c.forks(r)
+	r.mu.Unlock()
+	for _, b := range c.broken {
+		r.violated("%s", b)
+	}
 }
 
 // told: what a client saw as committed is still so.

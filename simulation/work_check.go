@@ -305,8 +305,13 @@ func (c *checking) holds(id, file string) (holds, runs bool) {
 	if !known {
 		return false, false
 	}
-	_, err := os.Stat(filepath.Join(root, file))
-	return err == nil, true
+	for _, h := range c.world.Hosts {
+		if h.phase(holdfast.InstanceRef{Instance: holdfast.InstanceID(s.instance), Incarnation: s.incarnation}) == wanted(s) {
+			_, err := os.Stat(filepath.Join(root, file))
+			return err == nil, true
+		}
+	}
+	return false, false
 }
 
 // toldOfWork: what a client saw of sessions, tasks, builds and checkpoints is still so.
@@ -357,7 +362,8 @@ func (c *checking) stateOf(a answer) (state string, generation int64, known bool
 }
 
 // forks: a fork has what had been written before its checkpoint was asked for, and a
-// session what its environment's build made.
+// session what its environment's build made. What is missing once is a violation, though
+// it is no longer seen when its sandbox is over.
 func (c *checking) forks(r *runner) {
 	for _, o := range r.outcomes {
 		checkpoint, taken := c.checkpoints[r.made["checkpoint "+slotKey(o.Project, o.Op.Slot)]]
