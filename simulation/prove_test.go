@@ -185,11 +185,13 @@ func (y *shown) add(one shown) {
 	}
 }
 
+// firstDifference tells where two runs part, to the nanosecond, which Lines does not show.
 func firstDifference(a, b *Trace) string {
-	one, two := a.Lines(true), b.Lines(true)
+	one, two := a.sorted(), b.sorted()
 	for i := range min(len(one), len(two)) {
 		if one[i] != two[i] {
-			return fmt.Sprintf("\n\t%s\n\t%s\n\t%s", strings.Join(one[max(0, i-3):i], "\n\t"), one[i], two[i])
+			before := strings.Join(a.Lines(true)[max(0, i-3):i], "\n\t")
+			return fmt.Sprintf("\n\t%s\n\t%+v\n\t%+v", before, one[i], two[i])
 		}
 	}
 	return fmt.Sprintf("one has %d lines, the other %d", len(one), len(two))
