@@ -27,7 +27,13 @@ const (
 
 // mutates reports whether the verb is a lifecycle request, with an intent and an
 // answer of its own.
-func (v Verb) mutates() bool { return v == Create || v == Suspend || v == Resume || v == Delete }
+func (v Verb) mutates() bool {
+	switch v {
+	case Create, Suspend, Resume, Delete, Open, Rest, Wake, Close:
+		return true
+	}
+	return false
+}
 
 // Outcome is what a call's answer says of its effect.
 type Outcome string
@@ -51,13 +57,16 @@ type Call struct {
 
 	// Input.
 	ID      holdfast.SandboxID // "" for a create
-	Variant int                // of a create's input
+	Variant int                // of a create's input; which of a session's tasks
+	Input   int                // of a task
 	TTL     time.Duration
 	Expiry  holdfast.Expiry
-	Request string // of a process start
+	Request string // of a process start, or a task
 
 	Outcome Outcome
 	Sandbox holdfast.Sandbox // OK, and the id where an error named it
+	Session holdfast.Session // the same; of a call that names one, its id
+	Task    holdfast.Task
 	State   holdfast.SandboxState
 	Process holdfast.ProcessID
 	Err     error
@@ -79,6 +88,13 @@ func (c Call) String() string {
 	text += " → " + string(c.Outcome)
 	if c.Outcome == OK && c.Sandbox.State != "" {
 		text += " " + show(c.Sandbox)
+	}
+	if c.Outcome == OK && c.Session.State != "" {
+		s := holdfast.Sandbox{State: holdfast.SandboxState(c.Session.State), Generation: c.Session.Generation, Operation: c.Session.Operation}
+		text += " " + show(s)
+	}
+	if c.Task.ID != "" {
+		text += fmt.Sprintf(" %s %s", c.Task.ID, c.Task.State)
 	}
 	if c.Process != "" {
 		text += " " + string(c.Process)
@@ -125,7 +141,7 @@ func outcomeOf(verb Verb, e *holdfast.Error) Outcome {
 		}
 		return Unknown
 	case holdfast.Aborted:
-		if verb == Delete && e.Details["delete_wanted"] == "true" {
+		if (verb == Delete || verb == Close) && e.Details["delete_wanted"] == "true" {
 			return Recorded
 		}
 		return Aborted

@@ -2,7 +2,6 @@ package history
 
 import (
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -25,7 +24,8 @@ type Verdict struct {
 // sandbox is searched for at most limit.
 func Check(calls []Call, retention, limit time.Duration) Verdict {
 	s := settings{retention: retention}
-	sandboxes, processes := partition(calls)
+	parts := partition(calls)
+	sandboxes, processes := parts.sandboxes, parts.processes
 	for _, slot := range slices.Sorted(maps.Keys(sandboxes)) {
 		if v := decide(fmt.Sprintf("sandbox %d", slot), s.model(), points(sandboxes[slot]), limit); !v.OK {
 			return v
@@ -36,14 +36,45 @@ func Check(calls []Call, retention, limit time.Duration) Verdict {
 			return v
 		}
 	}
+	for _, slot := range slices.Sorted(maps.Keys(parts.sessions)) {
+		if v := decide(fmt.Sprintf("session %d", slot), sessions(), points(parts.sessions[slot]), limit); !v.OK {
+			return v
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(parts.tasks)) {
+		if v := decide(key, errands(parts.closed[parts.tasks[key][0].Slot]), points(parts.tasks[key]), limit); !v.OK {
+			return v
+		}
+	}
 	return Verdict{OK: true, Decided: true}
 }
 
-// partition groups calls by what they concern: a sandbox, or a start's request id
-// on one.
-func partition(calls []Call) (sandboxes map[int][]Call, processes map[string][]Call) {
-	sandboxes, processes = map[int][]Call{}, map[string][]Call{}
+// parts are a history's calls by what they concern, each to be looked at for itself.
+type parts struct {
+	sandboxes map[int][]Call
+	processes map[string][]Call // by a start's request id on a sandbox
+	sessions  map[int][]Call
+	tasks     map[string][]Call // by a task's request id on a session
+	closed    map[int]int64     // when a delete of a session was first asked for
+}
+
+func partition(calls []Call) parts {
+	sandboxes, processes := map[int][]Call{}, map[string][]Call{}
+	p := parts{sandboxes, processes, map[int][]Call{}, map[string][]Call{}, map[int]int64{}}
 	for _, c := range calls {
+		if c.Verb.ofSession() {
+			p.sessions[c.Slot] = append(p.sessions[c.Slot], c)
+		}
+		if at := micros(c.Called); c.Verb == Close && (p.closed[c.Slot] == 0 || at < p.closed[c.Slot]) {
+			p.closed[c.Slot] = at
+		}
+		if c.Verb.ofTask() {
+			key := fmt.Sprintf("%s of session %d", c.Request, c.Slot)
+			p.tasks[key] = append(p.tasks[key], c)
+		}
+		if c.Verb.ofSession() || c.Verb.ofTask() {
+			continue
+		}
 		if c.Verb == Start || c.Verb == Running {
 			key := fmt.Sprintf("process %s of sandbox %d", c.Request, c.Slot)
 			processes[key] = append(processes[key], c)
@@ -51,7 +82,7 @@ func partition(calls []Call) (sandboxes map[int][]Call, processes map[string][]C
 		}
 		sandboxes[c.Slot] = append(sandboxes[c.Slot], c)
 	}
-	return sandboxes, processes
+	return p
 }
 
 // points are the calls as porcupine takes them: a lifecycle call that succeeded
@@ -82,34 +113,7 @@ func points(calls []Call) []porcupine.Operation {
 }
 
 // model is the sandbox's, over sets of worlds: all that it may be.
-func (s settings) model() porcupine.Model {
-	seed := maphash.MakeSeed()
-	return porcupine.Model{
-		Init: func() any { return []world{{}} },
-		Step: func(state, input, _ any) (bool, any) {
-			var next []world
-			for _, w := range state.([]world) {
-				for _, n := range s.step(w, input.(point)) {
-					if !contains(next, n) {
-						next = append(next, n)
-					}
-				}
-			}
-			return len(next) > 0, next
-		},
-		Equal: func(a, b any) bool {
-			one, other := a.([]world), b.([]world)
-			return len(one) == len(other) && !slices.ContainsFunc(one, func(w world) bool { return !contains(other, w) })
-		},
-		Hash: func(state any) (h uint64) {
-			for _, w := range state.([]world) {
-				h ^= maphash.Comparable(seed, w)
-			}
-			return h
-		},
-		DescribeState: func(state any) string { return fmt.Sprint(state) },
-	}
-}
+func (s settings) model() porcupine.Model { return modelOf(world{}, s.step) }
 
 // starts is the model of one request id on one incarnation: which process it
 // started, if it did (contract: A14).

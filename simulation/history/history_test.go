@@ -71,10 +71,16 @@ func (c *campaign) one(t *testing.T, seed uint64) {
 		if k.Verb == Get && k.Outcome == OK {
 			c.outcomes["state "+string(k.Sandbox.State)]++
 		}
+		if k.Outcome == OK && k.Verb == LookAtTask {
+			c.outcomes["task "+string(k.Task.State)]++
+		}
+		if k.Outcome == OK && k.Verb == Look {
+			c.outcomes["session "+string(k.Session.State)]++
+		}
 	}
 }
 
-// Rung 6. contract: A1, A3, A4, A5, A7, A8, A11, A14
+// Rung 6. contract: A1, A3, A4, A5, A7, A8, A11, A13, A14, E3
 func TestProveHistoriesHaveAnOrder(t *testing.T) {
 	budget, whole := prove.Budget(t)
 	var until time.Time
@@ -109,7 +115,8 @@ func (c *campaign) requireOutcomes(t *testing.T) {
 	t.Helper()
 	for _, what := range []string{"create ok", "create reused", "create unknown", "suspend ok", "suspend refused", "suspend unknown",
 		"resume ok", "resume unknown", "delete ok", "extend ok", "extend refused", "extend unknown", "set lifetime ok", "start ok",
-		"start refused", "start unknown", "processes ok", "list ok", "list without it ok", "state READY", "state SUSPENDED", "state DELETED"} {
+		"start refused", "start unknown", "processes ok", "create session ok", "suspend session ok", "resume session ok", "delete session ok",
+		"submit ok", "submit reused", "submit unknown", "get task ok", "cancel ok", "task SUCCEEDED", "task CANCELLED", "session SUSPENDED", "list ok", "list without it ok", "state READY", "state SUSPENDED", "state DELETED"} {
 		if c.outcomes[what] == 0 {
 			t.Errorf("no history had %q", what)
 		}

@@ -125,6 +125,31 @@ func (l restarter) StartProcess(ctx context.Context, _ holdfast.Caller, id holdf
 	return l.ProcessService.StartProcess(ctx, nobody(), id, in)
 }
 
+// dreamer answers that a session sleeps, and lets it run.
+type dreamer struct{ holdfast.SessionService }
+
+func (l dreamer) SuspendSession(ctx context.Context, _ holdfast.Caller, in holdfast.MutateSession) (holdfast.Session, error) {
+	s, err := l.GetSession(ctx, nobody(), in.ID)
+	if err != nil || s.Operation != nil || s.State != holdfast.SessionReady {
+		return l.SessionService.SuspendSession(ctx, nobody(), in)
+	}
+	s.State, s.Generation = holdfast.SessionSuspended, s.Generation+1
+	return s, nil
+}
+
+// slacker keeps the request ids of every other submit alone.
+type slacker struct {
+	holdfast.TaskService
+	submits *atomic.Int64
+}
+
+func (l slacker) SubmitTask(ctx context.Context, _ holdfast.Caller, in holdfast.SubmitTask) (holdfast.Task, error) {
+	if n := l.submits.Add(1); n%2 == 0 {
+		in.RequestID = fmt.Sprintf("%s-again-%d", in.RequestID, n)
+	}
+	return l.TaskService.SubmitTask(ctx, nobody(), in)
+}
+
 // Servers that lie are found out, each within a few histories; the honest one is
 // in TestProveHistoriesHaveAnOrder. contract: A1, A3, A5, A11, A14
 func TestHistoriesOfServersThatLieAreRejected(t *testing.T) {
@@ -142,12 +167,20 @@ func TestHistoriesOfServersThatLieAreRejected(t *testing.T) {
 		{"does not delete", rpc.Services{Sandboxes: idle{base, Delete}}},
 		{"does not extend", rpc.Services{Sandboxes: idle{base, Extend}}},
 		{"evicts what was extended", rpc.Services{Sandboxes: killer{base}}},
+		{"does not suspend sessions", rpc.Services{Sandboxes: base, Sessions: dreamer{c.servers[0].Sessions}}},
+		{"forgets the request ids of tasks", rpc.Services{Sandboxes: base, Tasks: slacker{c.servers[0].Tasks, new(atomic.Int64)}}},
 		{"starts twice", rpc.Services{Sandboxes: base, Processes: restarter{c.servers[0].Processes, new(atomic.Int64)}}},
 	}
 	const most = 6
 	for i, l := range liars {
 		if l.api.Processes == nil {
 			l.api.Processes = c.servers[0].Processes
+		}
+		if l.api.Sessions == nil {
+			l.api.Sessions = c.servers[0].Sessions
+		}
+		if l.api.Tasks == nil {
+			l.api.Tasks = c.servers[0].Tasks
 		}
 		needed := 0
 		for n := 1; n <= most && needed == 0; n++ {

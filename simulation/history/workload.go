@@ -35,17 +35,18 @@ type driver struct {
 	Load
 	recorder Recorder
 
-	mu     sync.Mutex
-	ids    map[int]holdfast.SandboxID // by slot, as soon as an answer named them
-	active []int                      // slots
-	slots  int                        // how many there are by now
+	mu       sync.Mutex
+	ids      map[int]holdfast.SandboxID // by slot, as soon as an answer named them
+	sessions map[int]known
+	active   []int // slots
+	slots    int   // how many there are by now
 }
 
 // Run makes the calls, then reads every sandbox once more without faults, deletes
 // it, and returns all that was recorded. An error is none of the history: the
 // server did not come to rest.
 func (l Load) Run(ctx context.Context) ([]Call, error) {
-	d := &driver{Load: l, ids: map[int]holdfast.SandboxID{}, slots: l.Slots}
+	d := &driver{Load: l, ids: map[int]holdfast.SandboxID{}, sessions: map[int]known{}, slots: l.Slots}
 	for slot := range l.Slots {
 		d.active = append(d.active, slot)
 	}
@@ -121,6 +122,13 @@ func (d *driver) settle(ctx context.Context) ([]Call, error) {
 	c := client{driver: d, number: d.Clients, random: rand.New(rand.NewPCG(d.Seed, uint64(d.Clients)))}
 	patience := time.Now().Add(time.Minute)
 	for slot := range d.slots {
+		if forSession(slot) {
+			if err := c.settleSession(ctx, slot); err != nil {
+				return d.recorder.Calls(), err
+			}
+			patience = time.Now().Add(time.Minute)
+			continue
+		}
 		for done := false; !done; {
 			if time.Now().After(patience) {
 				return d.recorder.Calls(), fmt.Errorf("sandbox %d did not come to rest in a minute: %s", slot, d.recorder.last(slot))
@@ -181,6 +189,10 @@ func (c *client) pause(ctx context.Context) {
 // call makes one call, chosen by weight.
 func (c *client) call(ctx context.Context) {
 	slot, _ := c.any(c.random)
+	if forSession(slot) {
+		c.callSession(ctx, slot)
+		return
+	}
 	if c.id(slot) == "" {
 		c.create(ctx, slot, c.random.IntN(20)/19)
 		return
@@ -304,6 +316,9 @@ func (c *client) list(ctx context.Context) {
 	var calls []Call
 	_, all := c.any(c.random)
 	for slot := range all {
+		if forSession(slot) {
+			continue
+		}
 		one := k
 		one.Slot, one.Verb = slot, Absent
 		for _, s := range page.Sandboxes {
