@@ -17,7 +17,7 @@ var bootOf = regexp.MustCompile(`in-[0-9a-z]{26}\.[0-9]+`)
 // incarnation's PID 1 began to run the guest agent. One incarnation that does so
 // twice was booted twice, whether or not anybody was told of the first time.
 func (r *round) watchBoots(stop <-chan struct{}) {
-	began := map[string]string{}
+	began, ran := map[string]string{}, map[string]string{}
 	tick := time.NewTicker(60 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -41,7 +41,39 @@ func (r *round) watchBoots(stop <-chan struct{}) {
 			}
 			began[boot] = at
 		}
+		if err := r.watchTasks(ran); err != nil {
+			r.violate("watch the tasks: %v", err)
+			return
+		}
 	}
+}
+
+// taskOf names a task of a round in the command line of its process.
+var taskOf = regexp.MustCompile(`echo ([a-z0-9-]+-task-[0-9]+) >>` + taskLines)
+
+// watchTasks remembers on which boot each task was seen to run: a task that is seen on
+// another was run again, whatever became of the first.
+func (r *round) watchTasks(ran map[string]string) error {
+	all, err := inside(r.d.dirs)
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		command, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(p.pid), "cmdline"))
+		if err != nil {
+			continue // gone meanwhile
+		}
+		task := taskOf.FindSubmatch(command)
+		if task == nil {
+			continue
+		}
+		name := string(task[1])
+		if before := ran[name]; before != "" && before != p.boot {
+			r.violate("%s ran on %s, and on %s", name, before, p.boot)
+		}
+		ran[name] = p.boot
+	}
+	return nil
 }
 
 // readBoot is which boot a process is PID 1 of, and when it began, in the

@@ -24,6 +24,7 @@ type deployment struct {
 	database string   // PostgreSQL's URL; "": SQLite
 	stores   []string // data directories of orchestrator and fleet, on SQLite
 	dirs     []string // all data directories
+	blobs    string   // the blob store of all
 	disks    map[*testenv.Server]*disk
 	stop     func() error
 }
@@ -80,7 +81,7 @@ type part struct {
 
 // startSQLite starts servers by name, with their arguments.
 func startSQLite(t *testing.T, dir string, servers map[string]part) (*deployment, error) {
-	d := &deployment{disks: map[*testenv.Server]*disk{}}
+	d := &deployment{disks: map[*testenv.Server]*disk{}, blobs: filepath.Join(dir, "blobs")}
 	d.stop = func() error {
 		var errs []error
 		for _, s := range d.servers {
@@ -96,7 +97,7 @@ func startSQLite(t *testing.T, dir string, servers map[string]part) (*deployment
 			continue
 		}
 		s := &testenv.Server{Name: name, DataDir: filepath.Join(dir, name), Program: filepath.Join(testenv.Binaries(t), "holdfast"),
-			Listen: p.listen, Args: append(flags(), p.args...), LogFile: filepath.Join(dir, name+".log")}
+			Listen: p.listen, Args: append(append(flags(), "--blobs", d.blobs), p.args...), LogFile: filepath.Join(dir, name+".log")}
 		if p.listen == "" {
 			s.Listen = testenv.FreeAddress(t)
 		}
@@ -139,7 +140,7 @@ func startSeven(t *testing.T, dir string) (*deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &deployment{servers: c.All(), postgres: c.Postgres, database: c.Database, dirs: c.DataDirs(), stop: c.Stop}
+	d := &deployment{servers: c.All(), postgres: c.Postgres, database: c.Database, dirs: c.DataDirs(), blobs: filepath.Join(dir, "blobs"), stop: c.Stop}
 	for _, o := range c.Orchestrators {
 		api, err := dial(o.URL(), c.Key)
 		if err != nil {

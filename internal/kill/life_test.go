@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,7 +32,9 @@ type life struct {
 	expires time.Time         // at least
 	files   map[string]string // content by path
 	starts  map[string]holdfast.ProcessID
-	boot    string // when PID 1 was started, in its kernel's ticks
+	before  []string // starts whose lines came with its disk
+	copies  int      // checkpoints that were asked for
+	boot    string   // when PID 1 was started, in its kernel's ticks
 }
 
 // errEnded ends a life whose instance was struck.
@@ -46,6 +51,10 @@ type caller struct {
 // run lives lives until the round's blows are over.
 func (c *caller) run(ctx context.Context) {
 	for n := 0; !c.round.over.Load() && ctx.Err() == nil; n++ {
+		if (n+c.number)%3 == 0 {
+			c.employ(ctx, n)
+			continue
+		}
 		l := &life{create: holdfast.CreateSandbox{RequestID: fmt.Sprintf("caller-%d-life-%d", c.number, n), Environment: "base",
 			Restart: holdfast.RestartNone, Resources: holdfast.Resources{MemoryBytes: 64 << 20}},
 			files: map[string]string{}, starts: map[string]holdfast.ProcessID{}}
@@ -59,12 +68,29 @@ func (c *caller) run(ctx context.Context) {
 	}
 }
 
+// employ lives the life of a session.
+func (c *caller) employ(ctx context.Context, n int) {
+	w := &work{life: &life{create: holdfast.CreateSandbox{RequestID: fmt.Sprintf("caller-%d-work-%d", c.number, n)}}}
+	w.create = holdfast.CreateSession{RequestID: w.life.create.RequestID, Environment: "base",
+		Restart: holdfast.RestartNone, Resources: holdfast.Resources{MemoryBytes: 64 << 20}}
+	if c.round.canWait() && c.random.IntN(2) == 0 {
+		w.create.Environment = environment
+	}
+	if c.random.IntN(3) == 0 {
+		w.create.Restart = holdfast.RestartFresh
+	}
+	c.round.engaged(w)
+	if err := c.labour(ctx, w); err != nil && !errors.Is(err, errEnded) {
+		c.round.violate("%s %s: %v", w.create.RequestID, w.id, err)
+	}
+}
+
 // live is one life: a create, a few things to do, and usually a delete.
 func (c *caller) live(ctx context.Context, l *life) error {
 	if err := c.born(ctx, l); err != nil {
 		return err
 	}
-	steps := []func(context.Context, *life) error{c.exec, c.exec, c.write, c.suspendAndResume, c.extend, c.createAgain}
+	steps := []func(context.Context, *life) error{c.exec, c.exec, c.write, c.suspendAndResume, c.extend, c.createAgain, c.fork}
 	for range 2 + c.random.IntN(4) {
 		if err := steps[c.random.IntN(len(steps))](ctx, l); err != nil && (!errors.Is(err, errEnded) || l.create.Restart == holdfast.RestartNone) {
 			return err
@@ -81,8 +107,7 @@ func (c *caller) live(ctx context.Context, l *life) error {
 
 // call repeats a call until it has an answer that is not "try again".
 func (c *caller) call(ctx context.Context, l *life, what string, do func(context.Context, *client.Client) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	began := time.Now()
 	for {
 		c.turn++
 		one, cancel := context.WithTimeout(ctx, attempt)
@@ -108,9 +133,12 @@ func (c *caller) call(ctx context.Context, l *life, what string, do func(context
 			}
 			return fmt.Errorf("%s: %w", what, err)
 		}
+		if spent := time.Since(began); spent > unhurried(patience) {
+			return fmt.Errorf("%s: no answer in %s: %w", what, spent.Round(time.Second), err)
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: no answer in %s: %w", what, patience, err)
+			return fmt.Errorf("%s: %w: %w", what, ctx.Err(), err)
 		case <-time.After(time.Duration(50+c.random.IntN(200)) * time.Millisecond):
 		}
 	}
@@ -118,6 +146,22 @@ func (c *caller) call(ctx context.Context, l *life, what string, do func(context
 
 // patience bounds how long a call is repeated: nothing here stays away so long.
 const patience = 90 * time.Second
+
+// unhurried is a time that what is waited for has on an idle machine, as long as it
+// takes on this one: with three processes that want each processor, three times as
+// long. It bounds waits for what must happen, and never what may.
+func unhurried(d time.Duration) time.Duration {
+	raw, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return d
+	}
+	first, _, _ := strings.Cut(string(raw), " ")
+	load, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return d
+	}
+	return time.Duration(float64(d) * max(1, load/float64(runtime.NumCPU())))
+}
 
 // born creates, sometimes with two calls at once.
 func (c *caller) born(ctx context.Context, l *life) error {
@@ -192,7 +236,7 @@ func (c *caller) exec(ctx context.Context, l *life) error {
 	if err := c.awake(ctx, l); err != nil {
 		return err
 	}
-	id := fmt.Sprintf("start-%d", len(l.starts)+1)
+	id := fmt.Sprintf("start-%d", len(l.before)+len(l.starts)+1)
 	in := holdfast.StartProcess{RequestID: id, Command: "sh", Args: []string{"-c", "echo " + id + " >> /tmp/starts; cut -d' ' -f22 /proc/1/stat"}}
 	var p holdfast.Process
 	start := func(ctx context.Context, api *client.Client) (err error) {

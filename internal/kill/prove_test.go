@@ -64,7 +64,8 @@ func TestProve5_KillsLoseNothingRepeatNothingAndLeaveNothing(t *testing.T) {
 	}
 	slices.Sort(hits)
 	prove.Report(t, prove.Figure{Rung: 5, Name: "real kills", Value: int64(sum.blows), Goal: goal, Violations: int64(sum.violations),
-		Note: fmt.Sprintf("%s; %d sandboxes; %d calls repeated", strings.Join(hits, ", "), sum.lives, sum.repeats)})
+		Note: fmt.Sprintf("%s; %d sandboxes, %d sessions with %d tasks, %d checkpoints, %d builds; %d calls repeated", strings.Join(hits, ", "),
+			sum.lives, sum.works, sum.tasks, sum.copies, sum.builds, sum.repeats)})
 }
 
 // game is rounds, some of which are played side by side: they wait more than they

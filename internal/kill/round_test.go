@@ -33,6 +33,9 @@ type round struct {
 	mu         sync.Mutex
 	struck     map[holdfast.InstanceID]blow
 	lives      []*life
+	works      []*work
+	copies     []*taken
+	builds     []*made
 	failures   map[string]int // calls that had to be repeated, by code and reason
 	violations []string
 }
@@ -47,6 +50,32 @@ func (r *round) born(l *life) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lives = append(r.lives, l)
+}
+
+func (r *round) engaged(w *work) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.works = append(r.works, w)
+}
+
+// dismiss takes a session out that was refused: nothing is recorded of it.
+func (r *round) dismiss(w *work) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.works = slices.DeleteFunc(r.works, func(other *work) bool { return other == w })
+}
+
+func (r *round) building(b *made) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.builds = append(r.builds, b)
+}
+
+// canWait reports whether the environment has a build that sessions can wait for.
+func (r *round) canWait() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.builds) > 0
 }
 
 func (r *round) failed(err error) {
@@ -73,6 +102,7 @@ func (r *round) blowAt(l *life) blow {
 type tally struct {
 	mu                                sync.Mutex
 	blows, lives, repeats, violations int
+	works, tasks, copies, builds      int
 	hits                              map[string]int
 }
 
@@ -89,6 +119,10 @@ func (sum *tally) add(r *round, s *striker) {
 	defer sum.mu.Unlock()
 	sum.blows += s.total()
 	sum.lives += len(r.lives)
+	sum.works, sum.copies, sum.builds = sum.works+len(r.works), sum.copies+len(r.copies), sum.builds+len(r.builds)
+	for _, w := range r.works {
+		sum.tasks += len(w.jobs)
+	}
 	sum.violations += len(r.violations)
 	for _, n := range r.failures {
 		sum.repeats += n
@@ -157,7 +191,8 @@ func (sum *tally) play(ctx context.Context, t *testing.T, k kind, b battle) {
 		t.Logf("seed %d\n%s", b.seed, d.logs())
 		r.explain()
 	}
-	t.Logf("%d blows %v; %d sandboxes, %d of them stillborn; calls repeated: %v", s.total(), s.hits, len(r.lives), r.stillborn.Load(), r.failures)
+	t.Logf("%d blows %v; %d sandboxes and %d sessions, %d of them stillborn; %d checkpoints, %d builds; calls repeated: %v", s.total(), s.hits,
+		len(r.lives), len(r.works), r.stillborn.Load(), len(r.copies), len(r.builds), r.failures)
 }
 
 // load strikes while the callers are at work, and returns when all have ended
@@ -171,6 +206,10 @@ func (r *round) load(interrupted context.Context, s *striker, blows []strike, un
 		c := &caller{round: r, number: n, turn: n, random: rand.New(rand.NewPCG(uint64(n), 7))} //nolint:gosec // to be repeated
 		work.Go(func() { c.run(ctx) })
 	}
+	work.Go(func() {
+		c := &caller{round: r, number: callers, random: rand.New(rand.NewPCG(callers, 7))} //nolint:gosec // to be repeated
+		c.build(ctx)
+	})
 	for i, b := range blows {
 		if interrupted.Err() != nil { // what was made is taken away all the same
 			r.t.Error("interrupted")
@@ -194,11 +233,26 @@ func (r *round) load(interrupted context.Context, s *striker, blows []strike, un
 // account lets the deployment come to rest and holds it against the lives.
 func (r *round) account() {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 3*time.Minute)
-	defer cancel()
+	ctx := r.t.Context()
+	c := &caller{round: r, number: callers + 1, random: rand.New(rand.NewPCG(1, 1))} //nolint:gosec // to be repeated
+	for i, b := range r.builds {
+		if err := c.verifyBuild(ctx, b, i == len(r.builds)-1); err != nil {
+			r.violate("at rest, %s %s: %v", b.in.RequestID, b.id, err)
+		}
+	}
 	all := r.rest(ctx)
 	known := map[holdfast.SandboxID]bool{}
-	c := &caller{round: r, number: callers, random: rand.New(rand.NewPCG(1, 1))} //nolint:gosec // to be repeated
+	for _, w := range r.works {
+		if err := c.verifyWork(ctx, w); err != nil {
+			r.violate("at rest, %s %s: %v", w.create.RequestID, w.id, err)
+		}
+		known[w.life.id] = true
+	}
+	for _, k := range r.copies {
+		if err := c.verifyCheckpoint(ctx, k); err != nil {
+			r.violate("at rest, %s %s: %v", k.create.RequestID, k.id, err)
+		}
+	}
 	for _, l := range r.lives {
 		known[l.id] = true
 		if err := c.verify(ctx, l); err != nil {
@@ -210,7 +264,7 @@ func (r *round) account() {
 			r.violate("%s was made and nobody was told", sb.ID)
 		}
 	}
-	r.instances(all)
+	r.instances(r.rest(ctx)) // what was kept asleep is awake now
 }
 
 // rest waits until nothing is pending any more, and lists what there is then.
@@ -232,8 +286,8 @@ func (r *round) rest(ctx context.Context) []holdfast.Sandbox {
 		}
 		return pending == ""
 	}
-	if !testenv.Eventually(patience, quiet) {
-		r.violate("pending %s after the last blow:\n%s", patience, pending)
+	if !testenv.Eventually(unhurried(patience), quiet) {
+		r.violate("pending long after the last blow:\n%s", pending)
 	}
 	return all
 }
@@ -264,7 +318,7 @@ func (r *round) list(ctx context.Context) (all []holdfast.Sandbox, err error) {
 func (r *round) instances(all []holdfast.Sandbox) {
 	r.t.Helper()
 	var wrong string
-	right := testenv.Eventually(20*time.Second, func() bool {
+	right := testenv.Eventually(unhurried(20*time.Second), func() bool {
 		guests, err := r.d.guests()
 		if err != nil {
 			wrong = err.Error()
@@ -298,16 +352,10 @@ func (r *round) instances(all []holdfast.Sandbox) {
 // end deletes everything, and holds machine and databases against nothing.
 func (r *round) end(ctx context.Context) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, unhurried(5*time.Minute))
 	defer cancel()
-	all, err := r.list(ctx)
-	if err != nil {
+	if err := r.deleteAll(ctx); err != nil {
 		r.violate("%v", err)
-	}
-	for _, sb := range all {
-		if _, err := r.d.one(0).DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID}); err != nil {
-			r.violate("delete %s: %v", sb.ID, err)
-		}
 	}
 	r.rows(ctx)
 	r.tidy()
@@ -319,9 +367,37 @@ func (r *round) end(ctx context.Context) {
 		left = r.leftBehind()
 		return len(left) == 0
 	}
-	if !testenv.Eventually(10*time.Second, clean) {
+	if !testenv.Eventually(unhurried(10*time.Second), clean) {
 		r.violate("left behind:\n  %s", strings.Join(left, "\n  "))
 	}
+}
+
+// deleteAll deletes all that there is: sessions, with their tasks, what has no owner,
+// checkpoints, and the environment.
+func (r *round) deleteAll(ctx context.Context) error {
+	api := r.d.one(0)
+	var errs []error
+	for _, w := range r.works {
+		_, err := api.DeleteSession(ctx, holdfast.MutateSession{ID: w.id, Force: true})
+		errs = append(errs, err)
+	}
+	all, err := r.list(ctx)
+	errs = append(errs, err)
+	for _, sb := range all {
+		if sb.Owner != "" {
+			continue
+		}
+		_, err := api.DeleteSandbox(ctx, holdfast.MutateSandbox{ID: sb.ID})
+		errs = append(errs, err)
+	}
+	page, err := api.ListCheckpoints(ctx, holdfast.ListCheckpoints{PageSize: holdfast.MaxPageSize})
+	errs = append(errs, err)
+	for _, k := range page.Checkpoints {
+		_, err := api.DeleteCheckpoint(ctx, holdfast.MutateCheckpoint{ID: k.ID})
+		errs = append(errs, err)
+	}
+	_, err = api.DeleteEnvironment(ctx, environment)
+	return errors.Join(append(errs, err)...)
 }
 
 // leftBehind is what the census finds, but for what the sweep of orphans has yet
@@ -350,9 +426,9 @@ func isOrphansOutput(line string) bool {
 // of the rung does not wait for.
 func (r *round) tidy() {
 	r.t.Helper()
-	began, within := time.Now(), 10*time.Second
+	began, within := time.Now(), unhurried(10*time.Second)
 	if r.patient {
-		within = holdfast.OrphanGrace + time.Minute
+		within = holdfast.OrphanGrace + unhurried(time.Minute)
 	}
 	clean := func() bool { return len(testenv.TakeCensus(r.t, r.d.dirs...)["files"]) == 0 }
 	if testenv.Eventually(within, clean) && time.Since(began) > time.Minute {

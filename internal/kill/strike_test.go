@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -219,10 +220,11 @@ func (s *striker) atGuest(b strike) error {
 	return nil
 }
 
-// guest is a PID 1 of an instance, as the host sees it.
+// guest is a process of an instance, as the host sees it.
 type guest struct {
 	pid      int
 	instance holdfast.InstanceID
+	boot     string // in-….1: of its first incarnation
 }
 
 var instanceID = regexp.MustCompile(`in-[0-9a-z]{26}`)
@@ -231,6 +233,15 @@ var instanceID = regexp.MustCompile(`in-[0-9a-z]{26}`)
 func (d *deployment) guests() ([]guest, error) { return guestsOf(d.dirs...) }
 
 func guestsOf(dirs ...string) ([]guest, error) {
+	all, err := inside(dirs)
+	return slices.DeleteFunc(all, func(g guest) bool {
+		status, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(g.pid), "status"))
+		return err != nil || !isFirst(string(status))
+	}), err
+}
+
+// inside lists the processes of every instance.
+func inside(dirs []string) ([]guest, error) {
 	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil {
 		return nil, err
@@ -241,15 +252,11 @@ func guestsOf(dirs ...string) ([]guest, error) {
 		if err != nil || !owns(dirs, string(group)) {
 			continue // another's, or gone meanwhile
 		}
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
-		if err != nil || !isFirst(string(status)) {
-			continue
-		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		if err != nil {
 			return nil, fmt.Errorf("list the guests: %w", err)
 		}
-		found = append(found, guest{pid: pid, instance: holdfast.InstanceID(instanceID.FindString(string(group)))})
+		found = append(found, guest{pid: pid, instance: holdfast.InstanceID(instanceID.FindString(string(group))), boot: bootOf.FindString(string(group))})
 	}
 	return found, nil
 }

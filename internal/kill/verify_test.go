@@ -80,7 +80,7 @@ func (c *caller) verifyInside(ctx context.Context, l *life) error {
 			return fmt.Errorf("%s has %d bytes, %d were written: %w", path, len(got), len(want), err)
 		}
 	}
-	if len(l.starts) == 0 {
+	if len(l.starts)+len(l.before) == 0 {
 		return nil
 	}
 	lines, err := c.read(ctx, l, "/tmp/starts")
@@ -91,6 +91,11 @@ func (c *caller) verifyInside(ctx context.Context, l *life) error {
 	for line := range strings.Lines(lines) {
 		times[strings.TrimSpace(line)]++
 	}
+	for _, id := range l.before {
+		if times[id] != 1 {
+			return fmt.Errorf("its checkpoint had one line of %s, and it has %d", id, times[id])
+		}
+	}
 	for id, process := range l.starts {
 		if times[id] != 1 {
 			return fmt.Errorf("%s was started %d times", id, times[id])
@@ -100,8 +105,8 @@ func (c *caller) verifyInside(ctx context.Context, l *life) error {
 			return fmt.Errorf("%s ended well once, and is %+v with %q: %w", id, p, out, err)
 		}
 	}
-	if len(times) != len(l.starts) {
-		return fmt.Errorf("%d starts left a line, %d were asked for", len(times), len(l.starts))
+	if len(times) != len(l.before)+len(l.starts) {
+		return fmt.Errorf("%d starts left a line, %d were asked for", len(times), len(l.before)+len(l.starts))
 	}
 	// It still works.
 	return c.exec(ctx, l)
