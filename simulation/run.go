@@ -387,7 +387,10 @@ func (r *runner) callFaults(host string) simulated.Faults {
 			return simulated.Fault{}
 		case t.Kind == StallCall:
 			goOn := make(chan struct{})
-			time.AfterFunc(t.For, func() { close(goOn) })
+			r.troubled.Go(func() { // before all is well: not even its caller's end ends a dial
+				wait(r.world.ctx, t.For)
+				close(goOn)
+			})
 			r.world.count(string(StallCall))
 			return simulated.Fault{Stall: goOn, AfterEffect: t.After}
 		}
