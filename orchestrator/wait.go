@@ -64,5 +64,5 @@ func (b *bell) await(ctx context.Context, rung <-chan struct{}, patience <-chan 
 	case <-ctx.Done():
 		return false
 	}
-	return true
+	return ctx.Err() == nil // of several at once select takes any
 }
