@@ -38,7 +38,7 @@ func (s *Service) advance(ctx context.Context, id holdfast.SessionID, op string,
 // and waits for what it waits for. It returns nil when the operation has ended,
 // however; why it has not, otherwise. It waits until patience or ctx ends.
 func (s *Service) see(ctx context.Context, patience <-chan time.Time, id holdfast.SessionID, op string) error {
-	for {
+	for between := lookAgain; ; between = min(between*5/4, lookRarely) {
 		rung := s.done.on(string(id))
 		h, at, err := s.advance(ctx, id, op, nil)
 		if err != nil {
@@ -56,7 +56,11 @@ func (s *Service) see(ctx context.Context, patience <-chan time.Time, id holdfas
 		if err != nil {
 			return s.ofSession(err, id, op)
 		}
-		if !moved && !s.done.await(ctx, rung, patience) {
+		if moved {
+			between = lookAgain
+			continue
+		}
+		if !s.done.awaitFor(ctx, rung, patience, between) {
 			if at == stageHook {
 				s.carrySessionSoon(id) // as an attempt, it outlives its caller (contract: A2)
 			}

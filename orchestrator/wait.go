@@ -49,12 +49,21 @@ func (b *bell) ring(resource string) {
 	}
 }
 
-// lookAgain is how often a waiting call looks for attempts that end elsewhere.
-const lookAgain = 200 * time.Millisecond
+// lookAgain is how often a waiting call looks for attempts that end elsewhere, and
+// lookRarely how often one does that waits for long.
+const (
+	lookAgain  = 200 * time.Millisecond
+	lookRarely = 2 * time.Second
+)
 
 // await returns true when it is time to look again, false when patience or ctx ended.
 func (b *bell) await(ctx context.Context, rung <-chan struct{}, patience <-chan time.Time) bool {
-	again := time.NewTimer(lookAgain)
+	return b.awaitFor(ctx, rung, patience, lookAgain)
+}
+
+// awaitFor is await with another time between looks.
+func (b *bell) awaitFor(ctx context.Context, rung <-chan struct{}, patience <-chan time.Time, between time.Duration) bool {
+	again := time.NewTimer(between)
 	defer again.Stop()
 	select {
 	case <-rung:
