@@ -99,6 +99,13 @@ func (o guestOf) StartProcess(_ context.Context, in holdfast.StartProcess) (hold
 	return p.Process, o.trouble("start", in.RequestID)
 }
 
+// signalsOf are the signals that a task's process was sent.
+func (g *guests) signalsOf(task holdfast.TaskID) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.signals[string(task)])
+}
+
 // finish ends a process; o.mu is held.
 func (g *guests) finish(ref holdfast.InstanceRef, p *guestProcess, code int) {
 	if p.State == holdfast.ProcessExited {

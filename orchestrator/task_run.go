@@ -80,7 +80,7 @@ func (s *Service) launch(ctx context.Context, t taskRow) error {
 		case startedRuns:
 			return s.taskRuns(ctx, t, p)
 		case startedEnds:
-			return s.endRecorded(ctx, t, end)
+			return s.endRecorded(ctx, t, func(taskRow) taskEnd { return end })
 		case startedAgain:
 		}
 		if n == launches || ctx.Err() != nil {
@@ -171,11 +171,13 @@ func (s *Service) endAsked(ctx context.Context, t taskRow, p holdfast.Process) e
 			tail = tidy(s.tailOf(ctx, at, p))
 		}
 	}
-	return s.endRecorded(ctx, t, endOfProcess(t, p, tail))
+	return s.endRecorded(ctx, t, func(row taskRow) taskEnd { return endOfProcess(row, p, tail) })
 }
 
-// endRecorded records an end that was asked for, in a transaction of its own.
-func (s *Service) endRecorded(ctx context.Context, t taskRow, e taskEnd) error {
+// endRecorded records an end that was asked for, in a transaction of its own. What it
+// makes of the task is judged by the row as it is then: that it was to end may have
+// been recorded since t was read.
+func (s *Service) endRecorded(ctx context.Context, t taskRow, end func(row taskRow) taskEnd) error {
 	return s.update(ctx, "end a task", func(tx store.Tx, _ time.Time) error {
 		h, _, now, err := lockSession(ctx, tx, t.Session)
 		if err != nil {
@@ -185,7 +187,7 @@ func (s *Service) endRecorded(ctx context.Context, t taskRow, e taskEnd) error {
 		if err != nil || !found {
 			return err
 		}
-		_, err = s.endTask(ctx, tx.(*unit), now, &h, endingTask{&row, e})
+		_, err = s.endTask(ctx, tx.(*unit), now, &h, endingTask{&row, end(row)})
 		return err
 	})
 }
@@ -292,8 +294,8 @@ func (s *Service) lookAtTask(ctx context.Context, id holdfast.TaskID) error {
 	return s.overrun(ctx, t)
 }
 
-// dueTask reads a task and says when it is looked at next, so that no two looks are
-// at it at once for long. A running one that is past its limit is marked so, if its
+// dueTask reads a task if a look at it is due, and says when it is looked at next: no
+// two looks are at it at once for long, and what is to end has taskGrace to do so. A running one that is past its limit is marked so, if its
 // guest says that it runs.
 func (s *Service) dueTask(ctx context.Context, id holdfast.TaskID) (t taskRow, found bool, err error) {
 	err = s.update(ctx, "look at a task", func(tx store.Tx, _ time.Time) error {
@@ -304,11 +306,11 @@ func (s *Service) dueTask(ctx context.Context, id holdfast.TaskID) (t taskRow, f
 		if err != nil {
 			return err
 		}
+		if t.LookAt.IsZero() || t.LookAt.After(now) { // nothing is due, or somebody is at it
+			found = false
+			return nil
+		}
 		if t.ended() {
-			if t.LookAt.IsZero() {
-				found = false
-				return nil
-			}
 			t.LookAt = now.Add(backoff(int(t.LogAttempts)))
 			return t.save(ctx, tx, now)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfast-dev/holdfast"
 	"github.com/holdfast-dev/holdfast/blob"
+	"github.com/holdfast-dev/holdfast/store"
 )
 
 // contract: E3
@@ -228,6 +229,7 @@ func TestACancelledTaskEndsAndItsProcessWithIt(t *testing.T) {
 	if got, err := h.CancelTask(t.Context(), alice, running.ID); err != nil || !got.CancelAsked {
 		t.Fatalf("%+v, %v", got, err)
 	}
+	h.eventually("it was asked to stop", func() bool { return len(g.signalsOf(running.ID)) > 0 })
 	h.eventually("it has ended", func() bool {
 		h.lookNow(running.ID)
 		h.sweep(SweepTasks)
@@ -241,6 +243,62 @@ func TestACancelledTaskEndsAndItsProcessWithIt(t *testing.T) {
 	defer g.mu.Unlock()
 	if s := g.signals[string(running.ID)]; s[0] != "TERM" || s[len(s)-1] != "KILL" {
 		t.Errorf("signals %v", s)
+	}
+}
+
+// Whoever asked for a task's end may hold the task as it was before that was recorded:
+// what its end is called is judged by the row as it is then.
+func TestE3_AnEndIsJudgedByTheTaskAsItIsThen(t *testing.T) {
+	for column, want := range map[string]holdfast.TaskState{"cancel_asked": holdfast.TaskCancelled, "timed_out": holdfast.TaskTimedOut} {
+		t.Run(column, func(t *testing.T) {
+			h := newHarness(t)
+			newGuests(t).serve(h)
+			task := h.submit(h.session("s1").ID, "t1", "hold")
+			h.awaitTask(task.ID, false, holdfast.TaskRunning)
+			h.awaitProcess(task.ID)
+			var stale taskRow
+			err := h.update(t.Context(), "read a task", func(tx store.Tx, _ time.Time) (err error) {
+				stale, _, err = lockTask(t.Context(), tx, task.ID)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.exec(`UPDATE task SET `+column+` = $2 WHERE id = $1`, string(task.ID), true)
+			ended := holdfast.Process{ID: stale.Process, State: holdfast.ProcessExited, ExitCode: 143, StartedAt: stale.StartedAt, FinishedAt: time.Now()}
+			if err := h.endAsked(t.Context(), stale, ended); err != nil {
+				t.Fatal(err)
+			}
+			if got := h.task(task.ID); got.State != want || got.ExitCode != 143 {
+				t.Errorf("%s, code %d; want %s", got.State, got.ExitCode, want)
+			}
+		})
+	}
+}
+
+// One look signals a process that is to end, and the next one comes when it has had its
+// time: two looks at once do not make TERM and KILL of it.
+func TestATaskThatIsToEndHasItsTimeBeforeItIsKilled(t *testing.T) {
+	h := newHarness(t)
+	g := newGuests(t).serve(h)
+	task := h.submit(h.session("s1").ID, "t1", "hold", "stubborn")
+	h.awaitTask(task.ID, false, holdfast.TaskRunning)
+	h.awaitProcess(task.ID)
+	h.exec(`UPDATE task SET cancel_asked = $2, look_at = 1 WHERE id = $1`, string(task.ID), true)
+	for range 3 {
+		if err := h.lookAtTask(t.Context(), task.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := g.signalsOf(task.ID); !slices.Equal(got, []string{"TERM"}) {
+		t.Errorf("signals %v", got)
+	}
+	h.lookNow(task.ID)
+	if err := h.lookAtTask(t.Context(), task.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.signalsOf(task.ID); !slices.Equal(got, []string{"TERM", "KILL"}) {
+		t.Errorf("signals %v when its time is over", got)
 	}
 }
 

@@ -111,11 +111,11 @@ func buildFromWire(b *v1.Build) holdfast.Build {
 }
 
 func layerToWire(l holdfast.Layer) *v1.Layer {
-	return &v1.Layer{Key: text(l.Key), Size: l.Size, Sha256: text(l.SHA256)}
+	return &v1.Layer{Key: text(l.Key), Size: l.Size, Sha256: text(l.SHA256), Base: text(l.Base)}
 }
 
 func layerFromWire(l *v1.Layer) holdfast.Layer {
-	return holdfast.Layer{Key: l.GetKey(), Size: l.GetSize(), SHA256: l.GetSha256()}
+	return holdfast.Layer{Key: l.GetKey(), Size: l.GetSize(), SHA256: l.GetSha256(), Base: l.GetBase()}
 }
 
 func buildsToWire(page holdfast.BuildPage) *v1.ListBuildsResponse {

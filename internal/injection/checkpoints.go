@@ -53,6 +53,7 @@ func copies() []experiment {
 				}
 				c := page.Checkpoints[0]
 				l.wire.lift(fault)
+				l.clock.forward(20 * time.Second) // what waits for its next try is due
 				began := time.Now()
 				err = l.until("the checkpoint is READY", func() (bool, error) {
 					is, err := l.client.GetCheckpoint(l, c.ID)

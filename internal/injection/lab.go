@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long an experiment waits for what must come, in real time.
-const patience = 25 * time.Second
+const patience = 40 * time.Second
 
 // sweepEvery is the period of a throwaway system's sweeps, instead of a minute.
 const sweepEvery = 300 * time.Millisecond

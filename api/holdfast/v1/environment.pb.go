@@ -730,7 +730,10 @@ type Layer struct {
 	// Bytes.
 	Size int64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
 	// In hex.
-	Sha256        string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// The id of the image that is below the lowest layer: it fits no other one. Empty: its
+	// host did not know.
+	Base          string `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -782,6 +785,13 @@ func (x *Layer) GetSize() int64 {
 func (x *Layer) GetSha256() string {
 	if x != nil {
 		return x.Sha256
+	}
+	return ""
+}
+
+func (x *Layer) GetBase() string {
+	if x != nil {
+		return x.Base
 	}
 	return ""
 }
@@ -1408,11 +1418,12 @@ const file_holdfast_v1_environment_proto_rawDesc = "" +
 	"\n" +
 	"\x06FAILED\x10\x03\x12\x0e\n" +
 	"\n" +
-	"SUPERSEDED\x10\x04\"E\n" +
+	"SUPERSEDED\x10\x04\"Y\n" +
 	"\x05Layer\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x03R\x04size\x12\x16\n" +
-	"\x06sha256\x18\x03 \x01(\tR\x06sha256\"[\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\x12\n" +
+	"\x04base\x18\x04 \x01(\tR\x04base\"[\n" +
 	"\x18CreateEnvironmentRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
 	"\x06recipe\x18\x02 \x01(\v2\x13.holdfast.v1.RecipeR\x06recipe\"+\n" +
