@@ -111,7 +111,7 @@ func (s *Service) purgeBuild(ctx context.Context, id holdfast.BuildID) error {
 	if err != nil || !old {
 		return errors.Join(err, skipped(err != nil))
 	}
-	if err := s.removeLogs(ctx, id); err != nil {
+	if err := s.removeObjects(ctx, buildPrefix(id)); err != nil {
 		return err
 	}
 	if s.config.Blobs != nil {
@@ -146,22 +146,22 @@ func (s *Service) purgeBuild(ctx context.Context, id holdfast.BuildID) error {
 	}
 }
 
-// removeLogs removes every log that an attempt at a build has put, the one that is
-// named among them.
-func (s *Service) removeLogs(ctx context.Context, id holdfast.BuildID) error {
+// removeObjects removes whatever is in the blob store below a prefix: what attempts have
+// put there under their numbers, the one that is named among them.
+func (s *Service) removeObjects(ctx context.Context, prefix string) error {
 	if s.config.Blobs == nil {
 		return nil
 	}
 	for after := ""; ; {
-		infos, next, err := s.config.Blobs.List(ctx, buildPrefix(id), after, purgeRows)
+		infos, next, err := s.config.Blobs.List(ctx, prefix, after, purgeRows)
 		if err != nil {
-			return fmt.Errorf("list the logs of build %s: %w", id, err)
+			return fmt.Errorf("list what is below %s: %w", prefix, err)
 		}
 		for _, info := range infos {
 			err = errors.Join(err, s.config.Blobs.Delete(ctx, info.Key))
 		}
 		if err != nil {
-			return fmt.Errorf("remove the logs of build %s: %w", id, err)
+			return fmt.Errorf("remove what is below %s: %w", prefix, err)
 		}
 		if after = next; after == "" {
 			return nil

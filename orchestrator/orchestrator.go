@@ -5,6 +5,7 @@
 package orchestrator
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -66,6 +67,9 @@ type Config struct {
 	ListenersKept time.Duration
 	// AllowPrivateWebhooks lets webhooks reach addresses that are not public.
 	AllowPrivateWebhooks bool
+	// WebhookClient sends them; nil: one that reaches public addresses alone, or all of
+	// them with AllowPrivateWebhooks.
+	WebhookClient *http.Client
 	// Webhooks is how patiently they are sent. Its calls to the database and to the
 	// receivers are the service's own.
 	Webhooks outbox.Config
@@ -170,7 +174,7 @@ func New(ctx context.Context, config Config) (*Service, error) {
 		hosts:  newHostCache(),
 		reach:  reach{clock: config.Clock, log: config.Logger},
 		done:   newBell(), keys: newKeyCache(), activity: newActivities(), changes: new(gong), room: make(chan struct{}, expiryRoom),
-		webhooks: newWebhookClient(config.AllowPrivateWebhooks), acting: make(chan struct{}, actingRoom),
+		webhooks: cmp.Or(config.WebhookClient, newWebhookClient(config.AllowPrivateWebhooks)), acting: make(chan struct{}, actingRoom),
 		joint: newJoint(), heard: inbox.NewRecent(),
 	}
 	if config.Operators != nil {

@@ -21,6 +21,9 @@ const (
 	taskChunk = 64 << 10
 )
 
+// taskPrefix is what the keys of what attempts kept of a task begin with.
+func taskPrefix(id holdfast.TaskID) string { return taskBlobs + string(id) + "/" }
+
 // StreamTaskOutput yields a task's output from where its process writes it, and once
 // that is over from where it is kept; any replica does so. With Follow it waits for a
 // task that has not started, and until the end is recorded (contract: A14, E3).
@@ -162,7 +165,7 @@ func (s *Service) keepLog(ctx context.Context, t taskRow) error {
 		stream holdfast.Stream
 		into   *keptLog
 	}{{holdfast.Stdout, &log.Stdout}, {holdfast.Stderr, &log.Stderr}} {
-		key := fmt.Sprintf("%s%s/%s-%d", taskBlobs, t.ID, part.stream, attempt)
+		key := fmt.Sprintf("%s%s-%d", taskPrefix(t.ID), part.stream, attempt)
 		*part.into, err = s.keepStream(ctx, t, part.stream, key)
 		if lostForGood(err) {
 			return errors.Join(s.logKept(ctx, t, &taskLog{Lost: true}), s.dropLog(ctx, *log))
@@ -206,11 +209,12 @@ func (s *Service) keepLogs(ctx context.Context, b begun) error {
 	return nil
 }
 
-// lostForGood reports whether whoever had the output says that it is gone.
+// lostForGood reports whether whoever had the output says that it is gone: with its
+// boot, or since its process's record is not one any more.
 func lostForGood(err error) bool {
 	reason := holdfast.ReasonOf(err)
 	return reason == holdfast.ReasonIncarnation || holdfast.CodeOf(err) == holdfast.NotFound ||
-		reason == holdfast.ReasonState && holdfast.CodeOf(err) == holdfast.FailedPrecondition
+		holdfast.CodeOf(err) == holdfast.FailedPrecondition && (reason == holdfast.ReasonState || reason == holdfast.ReasonStorage)
 }
 
 func (s *Service) beginLog(ctx context.Context, id holdfast.TaskID) (attempt int64, err error) {
@@ -273,7 +277,8 @@ func (s *Service) keepStream(ctx context.Context, t taskRow, stream holdfast.Str
 	return kept, nil
 }
 
-// logKept names the copy in the task's row, or removes it where another was first.
+// logKept names the copy in the task's row, or removes it where another was first. A
+// transaction whose outcome was not known is made again, and may find its own word.
 func (s *Service) logKept(ctx context.Context, t taskRow, log *taskLog) error {
 	won := false
 	err := s.update(ctx, "keep output", func(tx store.Tx, now time.Time) error {
@@ -281,9 +286,10 @@ func (s *Service) logKept(ctx context.Context, t taskRow, log *taskLog) error {
 		if err != nil || !found {
 			return err
 		}
-		if won = row.Log == nil; won {
+		if row.Log == nil {
 			row.Log = log
 		}
+		won = row.Log.sameCopy(log)
 		row.LookAt = time.Time{}
 		return row.save(ctx, tx, now)
 	})

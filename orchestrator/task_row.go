@@ -33,6 +33,11 @@ type taskLog struct {
 	Stderr keptLog `json:"stderr"`
 }
 
+// sameCopy reports whether both name the objects of one attempt.
+func (l *taskLog) sameCopy(other *taskLog) bool {
+	return l != nil && other != nil && l.Stdout.Key == other.Stdout.Key && l.Stderr.Key == other.Stderr.Key
+}
+
 // keptLog is one stream: Size bytes from offset Base on. An empty one has no object.
 type keptLog struct {
 	Key  string `json:"key,omitempty"`

@@ -31,8 +31,8 @@ func (s *Service) dueTasks(ctx context.Context, after string, limit int) ([]reco
 }
 
 // purgeTasks removes the tasks of a session whose tombstone was kept long enough, and
-// what was kept of their output. The
-// request ids of their submits stay (contract: A3).
+// what was kept of their output, by whichever attempt. The request ids of their submits
+// stay (contract: A3).
 func (s *Service) purgeTasks(ctx context.Context, session holdfast.SessionID) error {
 	for {
 		var some []taskRow
@@ -45,10 +45,8 @@ func (s *Service) purgeTasks(ctx context.Context, session holdfast.SessionID) er
 			return err
 		}
 		for _, t := range some {
-			if t.Log != nil && s.config.Blobs != nil {
-				if err := s.dropLog(ctx, *t.Log); err != nil {
-					return fmt.Errorf("remove the output of %s: %w", t.ID, err)
-				}
+			if err := s.removeObjects(ctx, taskPrefix(t.ID)); err != nil {
+				return fmt.Errorf("remove the output of %s: %w", t.ID, err)
 			}
 			err := s.update(ctx, "purge a task", func(tx store.Tx, _ time.Time) error {
 				_, err := tx.ExecContext(ctx, `DELETE FROM task WHERE id = $1`, string(t.ID))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -109,6 +110,18 @@ func (h *harness) awaitProcess(id holdfast.TaskID) {
 }
 
 // lookNow makes a sweep look at a task now.
+func (h *harness) taskRow(id holdfast.TaskID) (row taskRow) {
+	h.t.Helper()
+	err := h.update(h.t.Context(), "read a task", func(tx store.Tx, _ time.Time) (err error) {
+		row, _, err = lockTask(h.t.Context(), tx, id)
+		return err
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return row
+}
+
 func (h *harness) lookNow(id holdfast.TaskID) {
 	h.t.Helper()
 	h.exec(`UPDATE task SET look_at = 1 WHERE id = $1`, string(id))
@@ -256,14 +269,7 @@ func TestE3_AnEndIsJudgedByTheTaskAsItIsThen(t *testing.T) {
 			task := h.submit(h.session("s1").ID, "t1", "hold")
 			h.awaitTask(task.ID, false, holdfast.TaskRunning)
 			h.awaitProcess(task.ID)
-			var stale taskRow
-			err := h.update(t.Context(), "read a task", func(tx store.Tx, _ time.Time) (err error) {
-				stale, _, err = lockTask(t.Context(), tx, task.ID)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			stale := h.taskRow(task.ID)
 			h.exec(`UPDATE task SET `+column+` = $2 WHERE id = $1`, string(task.ID), true)
 			ended := holdfast.Process{ID: stale.Process, State: holdfast.ProcessExited, ExitCode: 143, StartedAt: stale.StartedAt, FinishedAt: time.Now()}
 			if err := h.endAsked(t.Context(), stale, ended); err != nil {
@@ -411,6 +417,71 @@ func TestE3_OutputOutlivesTheInstanceItWasWrittenOn(t *testing.T) {
 	g.mu.Unlock()
 	if out, _ := read(4, false); out != "of it\n" {
 		t.Errorf("%q", out)
+	}
+}
+
+// trap T46: a commit whose outcome is not known is made again, finds the copy that it has
+// named itself, and does not remove that as one which came second. (contract: E3)
+func TestE3_T46_TheCopyThatARepeatedCommitFindsIsItsOwn(t *testing.T) {
+	blobs, err := blob.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, func(c *Config) { c.Blobs = blobs })
+	g := newGuests(t).serve(h)
+	g.reports(func(send func() int) { send() })(h)
+	task := h.submit(h.session("s1").ID, "t1", "exit", "0")
+	h.eventually("its output is kept", func() bool { return h.count(`SELECT COUNT(*) FROM task WHERE log <> '' AND look_at = 0`) == 1 })
+	row := h.taskRow(task.ID)
+	if err := h.logKept(t.Context(), row, row.Log); err != nil {
+		t.Fatal(err)
+	}
+	again := row
+	again.Log = nil // as whoever names it has read the row
+	same := *row.Log
+	if err := h.logKept(t.Context(), again, &same); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blobs.Stat(t.Context(), row.Log.Stdout.Key); err != nil {
+		t.Errorf("the copy that the row names: %v", err)
+	}
+	other := taskLog{Stdout: keptLog{Key: taskPrefix(task.ID) + "STDOUT-99", Size: 1}}
+	if _, err := blobs.Put(t.Context(), other.Stdout.Key, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.logKept(t.Context(), again, &other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := blobs.Stat(t.Context(), other.Stdout.Key); !errors.Is(err, blob.ErrNotFound) {
+		t.Errorf("a copy that came second: %v", err)
+	}
+}
+
+// A record that nobody can ever read again, since its guest or a power cut destroyed it,
+// holds no delete up: its output is known to be lost.
+func TestE3_ADestroyedRecordHoldsNoDeleteUp(t *testing.T) {
+	blobs, err := blob.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, func(c *Config) { c.Blobs = blobs })
+	g := newGuests(t).serve(h)
+	se := h.session("s1")
+	task := h.submit(se.ID, "t1", "hold")
+	h.awaitProcess(task.ID)
+	g.mu.Lock()
+	g.fail = func(string, string) error {
+		return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStorage, "the record cannot be read")
+	}
+	g.mu.Unlock()
+	g.end(task.ID, 0)
+	h.exec(`UPDATE task SET finished_at = 1, state = 'SUCCEEDED', process_ended = $2 WHERE id = $1`, string(task.ID), true)
+	h.eventually("the session is deleted", func() bool {
+		got, err := h.deleteSession(se.ID)
+		return err == nil && got.State == holdfast.SessionDeleted
+	})
+	if row := h.taskRow(task.ID); row.Log == nil || !row.Log.Lost {
+		t.Errorf("what is said of its output: %+v", row.Log)
 	}
 }
 

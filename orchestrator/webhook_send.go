@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime/pprof"
 	"sync"
 	"syscall"
 	"time"
@@ -66,7 +67,11 @@ func (s *Service) newSending() (*sending, error) {
 	c.View = func(ctx context.Context, fn func(outbox.Tx) error) error {
 		return s.config.DB.View(ctx, func(tx store.Tx) error { return fn(tx) })
 	}
-	c.Send, c.Holder, c.Log = s.sendWebhook, operation.NewHolder(s.config.Process), s.config.Logger
+	c.Send = func(ctx context.Context, r outbox.Row) (err error) {
+		pprof.Do(ctx, pprof.Labels("webhook", r.Destination, "event", r.ID), func(ctx context.Context) { err = s.sendWebhook(ctx, r) })
+		return err
+	}
+	c.Holder, c.Log = operation.NewHolder(s.config.Process), s.config.Logger
 	c.Concurrency, c.PerDestination, c.Claim = webhookSends, webhookEach, webhookClaim
 	if c.Clock == nil {
 		c.Clock = s.config.Clock

@@ -45,6 +45,7 @@ func (w *World) runOrchestrator(ctx context.Context, l *life) error {
 		Image: imageOf, Blobs: &step.Blobs{Store: w.blobs, Party: p.Name, Hook: l}, Process: fmt.Sprintf("%s/%d", p.Name, l.number), ClaimTTL: w.config.Timing.ClaimTTL,
 		Retention: w.config.Timing.Retention, SweepEvery: w.config.Timing.Sweep, WatchPoll: w.config.Timing.WatchPoll,
 		IDs: holdfast.IDs{Now: p.Clock, Rand: &chance{seed: w.config.Seed, who: p.Name}}, Clock: p.Clock, Jitter: p.jitter,
+		Webhooks: outbox.Config{Poll: w.config.Timing.OutboxPoll, Clock: p.Clock, Jitter: p.jitter}, WebhookClient: hops,
 		Logger: w.config.Logger.With("party", p.Name),
 	})
 	if err != nil {

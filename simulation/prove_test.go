@@ -149,7 +149,7 @@ func TestProveSimulation(t *testing.T) {
 	if sum.Seeds < 1000 {
 		return // too few for every kind of fault to have had its turn
 	}
-	for _, kind := range append(hopFaults(), troubleKinds()...) {
+	for _, kind := range slices.Concat(hopFaults(), troubleKinds(), receiverTroubles()) {
 		if sum.Fired[kind] == 0 {
 			t.Errorf("in %d runs nothing suffered %q: the run shows nothing about it", sum.Seeds, kind)
 		}

@@ -25,6 +25,15 @@ func TestWhatTheSimulationFoundStaysFixed(t *testing.T) {
 		"who waits for a session's sandbox does not spin": `{"seed":136,"profile":"sessions","orchestrators":1,"fleets":1,"hosts":3,"clients":3,"room":24,"ops":[` +
 			`{"client":1,"at":213000000,"verb":"build","slot":0,"giveup":3267000000},{"client":1,"at":1664000000,"verb":"create-session","slot":2}],` +
 			`"troubles":[{"kind":"pause","party":"host-2","of":"call","n":3,"after":true,"for":8438000000}]}`,
+		// The commit that named the copy of a task's output had an outcome that was not known.
+		// Made again, it found a copy named, its own, took that for another's which had been
+		// first, and removed it.
+		"the copy of a task's output is not taken for another's": `{"seed":253,"profile":"sessions","orchestrators":2,"fleets":1,"hosts":1,"clients":2,"room":24,"skews":{"orchestrator-1":1924867195770},"ops":[` +
+			`{"client":0,"at":2424000000,"verb":"create-session","slot":0},{"client":0,"at":3562000000,"verb":"submit","slot":2},` +
+			`{"client":0,"at":7318000000,"verb":"suspend-session","slot":0,"giveup":500000000},{"client":1,"at":235000000,"verb":"build","slot":0,"giveup":1368000000},` +
+			`{"client":1,"at":269000000,"verb":"create-session","slot":1},{"client":1,"at":840000000,"verb":"submit","slot":5,"giveup":839000000},` +
+			`{"client":1,"at":3227000000,"verb":"submit","slot":5,"giveup":433000000},{"client":1,"at":6264000000,"verb":"fork-session","slot":1},` +
+			`{"client":1,"at":11271000000,"verb":"submit","slot":12,"giveup":3381000000}],"troubles":[{"kind":"unknown","party":"orchestrator-0","n":28}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := parse(schedule)

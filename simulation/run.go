@@ -49,6 +49,7 @@ type runner struct {
 	troubled sync.WaitGroup // troubles that have a time
 	watchers sync.WaitGroup
 	rules    *rules
+	receiver *receiver // of a run with webhooks
 
 	mu         sync.Mutex
 	ids        map[string]holdfast.SandboxID // by project and slot, as acknowledged
@@ -109,6 +110,9 @@ func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
 	}
 	if err == nil && s.Profile.works() {
 		err = r.environments(ctx)
+	}
+	if err == nil && s.Profile == Webhooks {
+		err = r.webhooks(ctx)
 	}
 	if err == nil {
 		watching, stop := context.WithCancel(ctx)

@@ -38,6 +38,7 @@ const (
 	Sessions    Profile = "sessions"    // and their tasks
 	Checkpoints Profile = "checkpoints" // and forks of sandboxes
 	Builds      Profile = "builds"      // and sessions that wait for them
+	Webhooks    Profile = "webhooks"    // what providers say comes in, and what happens goes out
 )
 
 // works reports whether there are environments.
@@ -45,7 +46,11 @@ func (p Profile) works() bool { return p == Sessions || p == Builds }
 
 // profileOf is a seed's: every second run is of sandboxes alone.
 func profileOf(seed uint64) Profile {
-	return []Profile{"", "", "", Sessions, Checkpoints, Builds}[hash(seed, "profile")%6]
+	p := []Profile{"", "", "", Sessions, Checkpoints, Builds}[hash(seed, "profile")%6]
+	if p != "" && hash(seed, "webhooks")%6 == 0 {
+		return Webhooks
+	}
+	return p
 }
 
 // Op is a client's call. A client makes its calls one after the other.
@@ -135,7 +140,7 @@ func Generate(seed uint64) Schedule {
 		Seed: seed, Profile: profileOf(seed), Orchestrators: 1 + r.IntN(2), Fleets: 1 + r.IntN(4)/3, Hosts: 1 + r.IntN(3), Clients: 1 + r.IntN(3),
 		Room: []int64{2, 8, 8, 8}[r.IntN(4)], Skews: map[string]time.Duration{}, Watched: r.IntN(4) == 0,
 	}
-	if s.Profile.works() { // sessions keep their room for good
+	if s.Profile.works() || s.Profile == Webhooks { // sessions keep their room for good
 		s.Room = 24
 	}
 	for _, party := range s.parties() {
@@ -195,6 +200,8 @@ func (p Profile) verbs() []Verb {
 	case Builds:
 		return []Verb{Build, Build, Build, Build, CreateSession, CreateSession, CreateSession, CreateSession, CreateSession, Submit, Submit, DeleteSession, SuspendSession, ResumeSession,
 			Follow, Drain, Activate, Quota}
+	case Webhooks:
+		return []Verb{Deliver, Deliver, Deliver, Deliver, Deliver, Deliver, Deliver, Deliver, Forge, Create, Create, Suspend, Resume, Delete, Drain, Activate}
 	}
 	return []Verb{Create, Create, Create, Create, Create, CreateOther, Suspend, Suspend, Suspend, Resume, Resume, Resume,
 		Delete, Delete, Delete, Extend, SetLifetime, Get, List, Exec, Exec, Drain, Activate, Retire, Quota}
@@ -211,6 +218,8 @@ func (s Schedule) story(r *rand.Rand, client int) []Op {
 			{Verb: Submit, Slot: task + forkSlots*taskSlots}, {Verb: Follow, Slot: task + forkSlots*taskSlots}, {Verb: DeleteSession, Slot: slot, TTL: time.Duration(r.IntN(2))}},
 		Checkpoints: {{Verb: Create, Slot: slot}, {Verb: Write, Slot: slot}, {Verb: Checkpoint, Slot: slot}, {Verb: Fork, Slot: slot}, {Verb: DeleteCheckpoint, Slot: slot},
 			{Verb: Delete, Slot: slot + r.IntN(2)*forkSlots}},
+		Webhooks: {{Verb: Deliver, Slot: slot}, {Verb: Deliver, Slot: slot}, {Verb: Create, Slot: slot}, {Verb: Deliver, Slot: slot + forkSlots}, {Verb: Deliver, Slot: slot},
+			{Verb: Forge, Slot: slot + 2*forkSlots}, {Verb: Delete, Slot: slot}},
 		Builds: {{Verb: Build, Slot: r.IntN(3)}, {Verb: CreateSession, Slot: slot}, {Verb: Submit, Slot: task}, {Verb: Build, Slot: r.IntN(5)}, {Verb: DeleteSession, Slot: slot}},
 	}[s.Profile]
 	var told []Op
@@ -253,6 +262,8 @@ func (s Schedule) op(r *rand.Rand, client int) Op {
 		o.Slot = r.IntN(4)
 	case Submit, CancelTask, Follow:
 		o.Slot = r.IntN(7) % (2 * taskSlots)
+	case Deliver, Forge:
+		o.Slot = r.IntN(eventSlots)
 	case DeleteSession, SuspendSession:
 		if r.IntN(2) == 0 {
 			o.TTL = time.Second // by force

@@ -155,6 +155,9 @@ func (r *runner) work(ctx context.Context, c *Client, o *Outcome) bool {
 		return o.ID != ""
 	case DeleteCheckpoint, Fork:
 		return r.forkWork(ctx, c, o)
+	case Deliver, Forge:
+		r.deliver(ctx, c, o)
+		return true
 	}
 	return false
 }

@@ -170,8 +170,15 @@ func readProcess(dir *os.File, id holdfast.ProcessID, limit int64) (p holdfast.P
 	return p, int64(len(raw)), nil
 }
 
-// unreadable says that the guest put something else where its agent's record was.
+// unreadable says that the guest put something else where its agent's record was, or
+// that its machine lost power before that was on its disk: nobody will ever read it.
+// What the machine lacks at the moment is another matter.
 func unreadable(id holdfast.ProcessID, cause error) error {
+	for _, passing := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EIO} {
+		if errors.Is(cause, passing) {
+			return fmt.Errorf("spool: read the record of %s: %w", id, cause)
+		}
+	}
 	return holdfast.E(holdfast.FailedPrecondition, holdfast.ReasonStorage,
 		"the record of process %s was changed inside the instance and cannot be read", id).On(string(id)).Because(cause)
 }

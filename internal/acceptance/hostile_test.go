@@ -375,7 +375,7 @@ func TestHostile_TheSpoolLeadsNowhere(t *testing.T) {
 // readAttacked reads the process that was attacked, in every way there is.
 func (s *system) readAttacked(id holdfast.SandboxID, process holdfast.ProcessID, attack spoolAttack, secret string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
 	p, err := s.client.GetProcess(ctx, id, process)
 	if holdfast.ReasonOf(err) != attack.reason || strings.Contains(fmt.Sprint(p, err), secret) {

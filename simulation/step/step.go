@@ -44,15 +44,17 @@ type Step struct {
 // requestKey is where a context has the request on whose behalf it is.
 type requestKey struct{}
 
-// actor is the request, and the sweep's item, that a context belongs to.
+// actor is the request, and the sweep's item or the event that is sent, that a context
+// belongs to.
 func actor(ctx context.Context) string {
 	who, _ := ctx.Value(requestKey{}).(string)
-	sweep, ok := pprof.Label(ctx, "sweep")
-	if !ok {
-		return who
+	for _, of := range [][2]string{{"sweep", "item"}, {"webhook", "event"}} {
+		if whole, ok := pprof.Label(ctx, of[0]); ok {
+			part, _ := pprof.Label(ctx, of[1])
+			return who + " " + whole + " " + part
+		}
 	}
-	item, _ := pprof.Label(ctx, "item")
-	return who + " " + sweep + " " + item
+	return who
 }
 
 // String is the step as a trace shows it, with its ids shortened.
