@@ -247,6 +247,8 @@ type world struct {
 	fail error // what the orchestrator answers
 }
 
+var migrated testenv.Template
+
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, urls: map[string]*machine{}, clock: &manual{now: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)}}
 	if url, schema, ok := testenv.PostgresSchema(t); ok {
@@ -255,6 +257,13 @@ func newWorld(t *testing.T) *world {
 		}
 	} else {
 		path := filepath.Join(t.TempDir(), "fleet.db")
+		migrated.Copy(t, path, func(path string) error {
+			db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
+			if err != nil {
+				return err
+			}
+			return db.Close()
+		})
 		w.dial = func() (store.DB, error) {
 			return sqlite.Open(t.Context(), sqlite.Config{Path: path, Clock: w.clock.Now}, Migrations()...)
 		}

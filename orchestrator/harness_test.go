@@ -217,6 +217,8 @@ func newHarness(t *testing.T, change ...func(*Config)) *harness {
 	return newHarnessOn(t, db, newFleet(), change...)
 }
 
+var migrated testenv.Template
+
 // database is a new one, opened as often as it is called: a SQLite file, or a schema on PostgreSQL.
 func database(t *testing.T) (open func() (store.DB, error)) {
 	t.Helper()
@@ -226,6 +228,13 @@ func database(t *testing.T) (open func() (store.DB, error)) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "orchestrator.db")
+	migrated.Copy(t, path, func(path string) error {
+		db, err := sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
+		if err != nil {
+			return err
+		}
+		return db.Close()
+	})
 	return func() (store.DB, error) {
 		return sqlite.Open(t.Context(), sqlite.Config{Path: path}, Migrations()...)
 	}

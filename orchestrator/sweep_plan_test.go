@@ -13,7 +13,7 @@ import (
 // there is: no statement of one reads a table, or an index, from end to end.
 func TestC1_SweepsReadByTheirIndexes(t *testing.T) {
 	h := newHarness(t)
-	h.populate(20_000)
+	h.populate(5_000)
 	plans := &testenv.Plans{DB: h.db}
 	s := newHarnessOn(t, plans, h.fleet)
 	h.exec(`ANALYZE`)

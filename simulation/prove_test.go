@@ -105,7 +105,7 @@ const enough = 3
 
 // patience is how long a slice may take, on a machine that has other things to do: it
 // then shows fewer seeds.
-const patience = 150 * time.Second
+const patience = 100 * time.Second
 
 // The goal of a whole proof, and how many seeds a worker gets at a time.
 const (
