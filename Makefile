@@ -41,7 +41,7 @@ test: ## everything that must pass
 	@$(GO) build -o bin/testsummary ./internal/testsummary
 	@$(GO) build -o bin/prove ./internal/prove/run
 	@figures=$$(mktemp) && trap 'rm -f "$$figures"' EXIT; { failed=0; \
-	$(GO) test -race -timeout 14m -p $$(($$(nproc) + 1)) -json ./... || failed=1; \
+	$(GO) test -race -timeout 14m -json ./... || failed=1; \
 	echo; echo "A slice of each rung of the proof, without the race detector:"; \
 	HOLDFAST_PROVE_FIGURES="$$figures" $(GO) test -run '^TestProve' -timeout 10m -json $$(bin/prove -list) || failed=1; \
 	exit $$failed; } 2>&1 | bin/testsummary $(NO_SKIPS) -figures "$$figures"

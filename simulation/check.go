@@ -52,6 +52,7 @@ type recorded struct {
 	requests   map[string]string // by project, method and request id: the resource
 	instances  map[string]instanceRow
 	work
+	hooked // where there are webhooks
 }
 
 // Check holds the databases and the machines against the invariants of rest, in
@@ -75,6 +76,7 @@ func (w *World) Check(ctx context.Context) []string {
 	c.sessionsRest()
 	c.tasksRest()
 	c.layersRest()
+	c.webhooks()
 	return c.broken
 }
 
@@ -107,7 +109,13 @@ func scan(ctx context.Context, tx store.Tx, query string, row func(scan func(...
 func (w *World) read(ctx context.Context) (*recorded, error) {
 	d := &recorded{now: time.Now(), sandboxes: map[string]sandboxRow{}, byInstance: map[string]sandboxRow{},
 		requests: map[string]string{}, instances: map[string]instanceRow{}}
-	err := w.orchestrator.View(ctx, func(tx store.Tx) error { return d.readOrchestrator(ctx, tx) })
+	err := w.orchestrator.View(ctx, func(tx store.Tx) error {
+		err := d.readOrchestrator(ctx, tx)
+		if err == nil && w.receiver != nil {
+			err = d.readHooked(ctx, tx)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ func (r *runner) check(ctx context.Context) []string {
 	c.processes(r.outcomes)
 	c.ordered(r.outcomes)
 	c.watched(r)
-	c.webhooks(ctx, r)
+	c.taken(r.outcomes)
 	for i, o := range r.outcomes {
 		if o.Err == nil && o.Op.Verb == Extend {
 			c.extended(o, r.outcomes[:i], r.outcomes[i+1:])

@@ -49,7 +49,6 @@ type runner struct {
 	troubled sync.WaitGroup // troubles that have a time
 	watchers sync.WaitGroup
 	rules    *rules
-	receiver *receiver // of a run with webhooks
 
 	mu         sync.Mutex
 	ids        map[string]holdfast.SandboxID // by project and slot, as acknowledged
@@ -112,7 +111,7 @@ func Run(ctx context.Context, base Base, s Schedule) (*Report, error) {
 		err = r.environments(ctx)
 	}
 	if err == nil && s.Profile == Webhooks {
-		err = r.webhooks(ctx)
+		err = w.Webhooks(ctx, w.Clients[0])
 	}
 	if err == nil {
 		watching, stop := context.WithCancel(ctx)

@@ -62,6 +62,9 @@ const hookRules = `rules:
   create_sandbox: {environment: ` + environment + `, ttl: 6m}
 `
 
+// Opened is the slot of a delivery of which come a session and a task in it.
+const Opened = 0
+
 // provided is a provider's delivery.
 type provided struct {
 	hook, id, event string
@@ -100,26 +103,34 @@ func (p provided) request(ctx context.Context, secret string) (*http.Request, er
 	return r, nil
 }
 
-// deliver sends a provider's delivery, once. The answer's state is the status.
-func (r *runner) deliver(ctx context.Context, c *Client, o *Outcome) {
-	p, secret := providedBy(o.Op.Slot), hookSecret
-	if o.Op.Verb == Forge {
+// Deliver sends a provider's delivery, once, and returns the status of the answer. With
+// forged it is signed with another secret.
+func (w *World) Deliver(ctx context.Context, c *Client, slot int, forged bool) (status int, err error) {
+	secret := hookSecret
+	if forged {
 		secret = "what a forger takes for it"
 	}
-	req, err := p.request(ctx, secret)
+	req, err := providedBy(slot).request(ctx, secret)
 	if err != nil {
-		o.Err = err
-		return
+		return 0, err
 	}
-	way := &http.Client{Transport: &step.Transport{Next: &wire{world: r.world}, Party: c.Name, Hook: clientHook{c.Party}}}
+	way := &http.Client{Transport: &step.Transport{Next: &wire{world: w}, Party: c.Name, Hook: clientHook{c.Party}}}
 	res, err := way.Do(req)
-	if err == nil {
-		_, err = io.Copy(io.Discard, res.Body)
-		err = errors.Join(err, res.Body.Close())
-		o.Answer.State = strconv.Itoa(res.StatusCode)
+	if err != nil {
+		return 0, err
 	}
-	if o.Err = err; err == nil && res.StatusCode >= 300 {
-		o.Err = fmt.Errorf("simulation: answered %d", res.StatusCode)
+	_, err = io.Copy(io.Discard, res.Body)
+	if err = errors.Join(err, res.Body.Close()); err == nil && res.StatusCode >= 300 {
+		err = fmt.Errorf("simulation: answered %d", res.StatusCode)
+	}
+	return res.StatusCode, err
+}
+
+// deliver makes a client's call. The answer's state is the status.
+func (r *runner) deliver(ctx context.Context, c *Client, o *Outcome) {
+	status, err := r.world.Deliver(ctx, c, o.Op.Slot, o.Op.Verb == Forge)
+	if o.Err = err; status > 0 {
+		o.Answer.State = strconv.Itoa(status)
 	}
 	r.judgeDelivery(o)
 }
@@ -138,10 +149,9 @@ func (r *runner) judgeDelivery(o *Outcome) {
 	}
 }
 
-// webhooks makes the hooks, and the receiver of the default project's webhook, before
-// anything goes wrong.
-func (r *runner) webhooks(ctx context.Context) error {
-	c := r.world.Clients[0]
+// Webhooks makes the hooks, and the receiver of the default project's webhook, before
+// anything goes wrong. From then on Check holds them against what is to be at rest.
+func (w *World) Webhooks(ctx context.Context, c *Client) error {
 	for name, kind := range map[string]holdfast.HookKind{githubHook: holdfast.HookGitHub, standardHook: holdfast.HookStandard} {
 		_, err := c.CreateHook(ctx, holdfast.CreateHook{Name: name, Kind: kind, Secret: hookSecret, Rules: hookRules})
 		if err != nil {
@@ -152,8 +162,8 @@ func (r *runner) webhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("simulation: create a webhook: %w", err)
 	}
-	r.receiver = newReceiver(r.world)
-	return r.receiver.of(made)
+	w.receiver = newReceiver(w)
+	return w.receiver.of(made)
 }
 
 // receiverName is in the URL of the webhook.

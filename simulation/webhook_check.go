@@ -21,13 +21,13 @@ type hookActionRow struct {
 type hooked struct {
 	deliveries map[string]bool // that were recorded
 	actions    []hookActionRow
-	sessions   int // that hooks made
-	boxes      int
 	events     []received // of the default project
 	unsent     []string   // rows of the outbox
+
+	hookSessions, hookBoxes int // that hooks made
 }
 
-func (d *hooked) read(ctx context.Context, tx store.Tx) error {
+func (d *recorded) readHooked(ctx context.Context, tx store.Tx) error {
 	d.deliveries = map[string]bool{}
 	return errors.Join(
 		scan(ctx, tx, `SELECT substr(source, 6) || '/' || id FROM delivery WHERE source >= 'hook/' AND source < 'hook0'`, func(scan func(...any) error) error {
@@ -46,8 +46,8 @@ func (d *hooked) read(ctx context.Context, tx store.Tx) error {
 			d.actions = append(d.actions, a)
 			return err
 		}),
-		tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM session WHERE creator LIKE 'hook:%'`).Scan(&d.sessions),
-		tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM sandbox WHERE creator LIKE 'hook:%' AND owner = ''`).Scan(&d.boxes),
+		tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM session WHERE creator LIKE 'hook:%'`).Scan(&d.hookSessions),
+		tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM sandbox WHERE creator LIKE 'hook:%' AND owner = ''`).Scan(&d.hookBoxes),
 		scan(ctx, tx, `SELECT id, resource, at FROM event WHERE project = 'default' ORDER BY at, id`, func(scan func(...any) error) error {
 			var e received
 			var at int64
@@ -66,22 +66,18 @@ func (d *hooked) read(ctx context.Context, tx store.Tx) error {
 
 // webhooks: what was taken from providers is done, once; and every event was sent,
 // those of a resource in their order.
-func (c *checking) webhooks(ctx context.Context, r *runner) {
-	if r.receiver == nil {
-		return
+func (c *checking) webhooks() {
+	if c.world.receiver != nil {
+		c.acted()
+		c.sent(c.world.receiver)
 	}
-	var d hooked
-	if err := c.world.orchestrator.View(ctx, func(tx store.Tx) error { return d.read(ctx, tx) }); err != nil {
-		c.breaks("webhooks cannot be read: %v", err)
-		return
-	}
-	c.taken(r.outcomes, d)
-	c.acted(d)
-	c.sent(r.receiver, d)
 }
 
 // taken: what a provider was told is recorded, and what a forger sent is not.
-func (c *checking) taken(outcomes []Outcome, d hooked) {
+func (c *checking) taken(outcomes []Outcome) {
+	if c.world.receiver == nil {
+		return
+	}
 	rules := map[string]string{}
 	provided := map[string]bool{}
 	for _, o := range outcomes {
@@ -91,18 +87,18 @@ func (c *checking) taken(outcomes []Outcome, d hooked) {
 		p := providedBy(o.Op.Slot)
 		id := p.hook + "/" + p.id
 		rules[id], provided[id] = p.rule(), true
-		if o.Err == nil && !d.deliveries[id] {
+		if o.Err == nil && !c.deliveries[id] {
 			c.breaks("%s was taken, and is not recorded", id)
 		}
 	}
 	acted := map[string]int{}
-	for _, a := range d.actions {
+	for _, a := range c.actions {
 		acted[a.delivery]++
 		if rules[a.delivery] != a.rule {
 			c.breaks("%s was acted upon by the rule %q, want %q", a.delivery, a.rule, rules[a.delivery])
 		}
 	}
-	for id := range d.deliveries {
+	for id := range c.deliveries {
 		want := 1
 		if rules[id] == "" {
 			want = 0
@@ -116,13 +112,13 @@ func (c *checking) taken(outcomes []Outcome, d hooked) {
 
 // acted: every action has come to its end, and what it made is there, and is all that
 // hooks made.
-func (c *checking) acted(d hooked) {
+func (c *checking) acted() {
 	tasks := map[string]string{}
 	for _, t := range c.tasks {
 		tasks[t.id] = t.session
 	}
 	want := map[string]int{}
-	for _, a := range d.actions {
+	for _, a := range c.actions {
 		want[a.rule]++
 		switch {
 		case a.state == holdfast.HookActionPending:
@@ -139,18 +135,18 @@ func (c *checking) acted(d hooked) {
 			}
 		}
 	}
-	if d.sessions > want["work"] || d.boxes > want["box"] {
-		c.breaks("hooks made %d sessions and %d sandboxes of %d and %d actions", d.sessions, d.boxes, want["work"], want["box"])
+	if c.hookSessions > want["work"] || c.hookBoxes > want["box"] {
+		c.breaks("hooks made %d sessions and %d sandboxes of %d and %d actions", c.hookSessions, c.hookBoxes, want["work"], want["box"])
 	}
 }
 
 // sent: the receiver has every event and no other; of a resource's events, each came
 // first after all that were before it (contract: B9).
-func (c *checking) sent(x *receiver, d hooked) {
+func (c *checking) sent(x *receiver) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c.broken = append(c.broken, x.wrong...)
-	for _, row := range d.unsent {
+	for _, row := range c.unsent {
 		c.breaks("an event is not sent: %s", row)
 	}
 	had, last := map[string]bool{}, map[string]received{}
@@ -163,7 +159,7 @@ func (c *checking) sent(x *receiver, d hooked) {
 		}
 		had[e.event], last[e.resource] = true, e
 	}
-	for _, e := range d.events {
+	for _, e := range c.events {
 		if !had[e.event] {
 			c.breaks("the receiver never got %s of %s", e.event, e.resource)
 		}

@@ -124,6 +124,7 @@ type World struct {
 	faulty       *transport.Faulty
 	boots        boots
 	records      records
+	receiver     *receiver // nil: there are no webhooks
 
 	mu    sync.Mutex
 	cut   map[[2]string]bool // from, to: nothing gets through

@@ -1,6 +1,7 @@
 package injection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,7 +22,7 @@ func copies() []experiment {
 		all = append(all,
 			experiment{hop: hop.name, message: "EnsureCheckpoint", cell: Twice, does: "each level of a checkpoint arrives at the " + hop.to + " twice at the same time", run: func(l *lab) (string, error) {
 				fault := l.wire.always(transport.Overlap, at)
-				c, err := l.take("twice", patience)
+				c, err := l.take(l, "twice")
 				if err = errors.Join(err, l.fired(fault)); err != nil {
 					return "", err
 				}
@@ -29,7 +30,7 @@ func copies() []experiment {
 			}},
 			experiment{hop: hop.name, message: "EnsureCheckpoint", cell: Late, does: "the level PRESENT arrives at the " + hop.to + " again once the checkpoint is deleted", run: func(l *lab) (string, error) {
 				kept := l.wire.tape(about{path: hop.path, body: `"desired":"PRESENT"`})
-				c, err := l.take("late", patience)
+				c, err := l.take(l, "late")
 				if err == nil {
 					_, err = l.client.DeleteCheckpoint(l, holdfast.MutateCheckpoint{ID: c.ID})
 				}
@@ -44,14 +45,10 @@ func copies() []experiment {
 			}},
 			experiment{hop: hop.name, message: "EnsureCheckpoint", cell: Never, does: "every level of a checkpoint to the " + hop.to + " is lost, and the caller gives up", run: func(l *lab) (string, error) {
 				fault := l.wire.always(transport.Drop, at)
-				if _, err := l.take("never", time.Second); err == nil {
-					return "", errors.New("the checkpoint was taken, although its levels were lost")
+				c, err := l.untaken("never", fault)
+				if err != nil {
+					return "", err
 				}
-				page, err := l.client.ListCheckpoints(l, holdfast.ListCheckpoints{})
-				if err = errors.Join(err, l.fires(fault)); err != nil || len(page.Checkpoints) != 1 {
-					return "", errors.Join(err, fmt.Errorf("%d checkpoints are recorded", len(page.Checkpoints)))
-				}
-				c := page.Checkpoints[0]
 				l.wire.lift(fault)
 				l.clock.forward(20 * time.Second) // what waits for its next try is due
 				began := time.Now()
@@ -66,18 +63,15 @@ func copies() []experiment {
 	return append(all, experiment{message: "orchestrator checkpoint", cell: FirstContact,
 		does: "the instance dies before its host was told to copy it, and the caller has given up", run: func(l *lab) (string, error) {
 			fault := l.wire.always(transport.Drop, about{path: "/host/checkpoint", body: `"desired":"PRESENT"`})
-			if _, err := l.take("unheard", time.Second); err == nil {
-				return "", errors.New("the checkpoint was taken, although its levels were lost")
+			c, err := l.untaken("unheard", fault)
+			if err != nil {
+				return "", err
 			}
-			page, err := l.client.ListCheckpoints(l, holdfast.ListCheckpoints{})
-			if err = errors.Join(err, l.fires(fault)); err != nil || len(page.Checkpoints) != 1 {
-				return "", errors.Join(err, fmt.Errorf("%d checkpoints are recorded", len(page.Checkpoints)))
-			}
-			sb, err := l.client.GetSandbox(l, page.Checkpoints[0].Sandbox)
+			sb, err := l.client.GetSandbox(l, c.Sandbox)
 			if err = errors.Join(err, l.machine.kill(l, ref(sb))); err != nil {
 				return "", err
 			}
-			began, c := time.Now(), page.Checkpoints[0]
+			began := time.Now()
 			err = l.until("the checkpoint is FAILED", func() (bool, error) {
 				c, err = l.client.GetCheckpoint(l, c.ID)
 				return err == nil && c.State == holdfast.CheckpointFailed && c.Failure != nil, err
@@ -89,17 +83,26 @@ func copies() []experiment {
 		}})
 }
 
-// take is a sandbox's checkpoint, by a caller who has so much time for it.
-func (l *lab) take(id string, within time.Duration) (holdfast.Checkpoint, error) {
+// untaken is a checkpoint whose caller left when a fault had met it.
+func (l *lab) untaken(id string, fault *rule) (holdfast.Checkpoint, error) {
+	err := l.givenUp(fault, func(ctx context.Context) error {
+		_, err := l.take(ctx, id)
+		return err
+	})
+	page, listing := l.client.ListCheckpoints(l, holdfast.ListCheckpoints{})
+	if err = errors.Join(err, listing); err != nil || len(page.Checkpoints) != 1 {
+		return holdfast.Checkpoint{}, errors.Join(err, fmt.Errorf("%d checkpoints are recorded", len(page.Checkpoints)))
+	}
+	return page.Checkpoints[0], nil
+}
+
+// take is a sandbox's checkpoint.
+func (l *lab) take(ctx context.Context, id string) (holdfast.Checkpoint, error) {
 	sb, err := l.create(id)
 	if err != nil {
 		return holdfast.Checkpoint{}, err
 	}
-	caller, err := l.dial(within)
-	if err != nil {
-		return holdfast.Checkpoint{}, err
-	}
-	c, err := caller.CreateCheckpoint(l, holdfast.CreateCheckpoint{RequestID: id, Source: string(sb.ID)})
+	c, err := l.client.CreateCheckpoint(ctx, holdfast.CreateCheckpoint{RequestID: id, Source: string(sb.ID)})
 	if err == nil && c.State != holdfast.CheckpointReady {
 		err = fmt.Errorf("it is %s: %+v", c.State, c.Failure)
 	}

@@ -1,6 +1,7 @@
 package injection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -115,16 +116,13 @@ func muteSession(l *lab) (string, error) {
 	l.machine.fail(false, true)
 	lost := l.wire.times(1, transport.LoseAnswer, about{path: "/fleet/ensure"})
 	l.wire.always(transport.Drop, about{path: "/deliveries/fleet"})
-	caller, err := l.dial(time.Second)
-	if err != nil {
-		return "", err
-	}
 	began := time.Now()
-	if _, err := caller.CreateSession(l, holdfast.CreateSession{RequestID: "mute", Environment: "base"}); err == nil {
-		return "", errors.New("the session was created, although its guest is mute")
-	}
-	page, err := l.client.ListSessions(l, holdfast.ListSessions{})
-	if err = errors.Join(err, l.fires(lost)); err != nil || len(page.Sessions) != 1 {
+	err := l.givenUp(lost, func(ctx context.Context) error {
+		_, err := l.client.CreateSession(ctx, holdfast.CreateSession{RequestID: "mute", Environment: "base"})
+		return err
+	})
+	page, listing := l.client.ListSessions(l, holdfast.ListSessions{})
+	if err = errors.Join(err, listing); err != nil || len(page.Sessions) != 1 {
 		return "", errors.Join(err, fmt.Errorf("%d sessions are recorded", len(page.Sessions)))
 	}
 	se := page.Sessions[0]

@@ -1,6 +1,7 @@
 package injection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -52,6 +53,20 @@ func (l *lab) fired(r *rule) error {
 // left before.
 func (l *lab) fires(r *rule) error {
 	return l.until("a message was lost", func() (bool, error) { return l.fired(r) == nil, nil })
+}
+
+// givenUp makes a call whose caller leaves when a fault has met it.
+func (l *lab) givenUp(fault *rule, call func(ctx context.Context) error) error {
+	ctx, leave := context.WithCancel(l)
+	defer leave()
+	done := make(chan error, 1)
+	go func() { done <- call(ctx) }()
+	err := l.fires(fault)
+	leave()
+	if called := <-done; called == nil {
+		err = errors.Join(err, errors.New("the call succeeded, although its messages were lost"))
+	}
+	return err
 }
 
 var errNeverFired = errors.New("the fault never fired, so that nothing was tried")

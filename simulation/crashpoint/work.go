@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 // steps of a session, a task, a build or a checkpoint: all of them would take days.
 const workPairs = 40
 
-// work is checkpoints, forks, builds, sessions and tasks.
+// work is checkpoints, forks, builds, sessions, tasks and webhooks.
 func work() []Scenario {
-	all := slices.Concat(copies(), builds(), sessions(), tasks())
+	all := slices.Concat(copies(), builds(), sessions(), tasks(), webhooks())
 	for i := range all {
 		all[i].Pairs = workPairs
 	}
@@ -348,4 +349,43 @@ func wantTask(states ...holdfast.TaskState) func(context.Context, *Case) error {
 		}
 		return isOneOf(c, page.Tasks[0].State, c.Told.Task.State, states...)
 	}
+}
+
+// webhooks: a provider's delivery, of which come a session and a task in it, and of
+// those come events that go out.
+func webhooks() []Scenario {
+	return []Scenario{{
+		Name:    "webhook",
+		Prepare: func(ctx context.Context, c *Case) error { return c.Webhooks(ctx, c.Client) },
+		Act: func(ctx context.Context, c *Case) {
+			for until := time.Now().Add(patience); time.Now().Before(until) && ctx.Err() == nil; pass(ctx, time.Second) {
+				var status int
+				if status, c.Err = c.Deliver(ctx, c.Client, simulation.Opened, false); c.Err == nil || status > 0 && status < http.StatusInternalServerError {
+					return // it was taken, or never will be
+				}
+			}
+		},
+		Want: func(ctx context.Context, c *Case) error {
+			page, err := judged(ctx, c, func(ctx context.Context, judge *simulation.Client) (holdfast.SessionPage, error) {
+				return judge.ListSessions(ctx, holdfast.ListSessions{})
+			})
+			switch n := len(page.Sessions); {
+			case err != nil:
+				return err
+			case c.Repeats && c.Err != nil:
+				return fmt.Errorf("the provider repeated until it was taken, and got %w", c.Err)
+			case n == 0 && c.Err != nil:
+				return nil // it was never taken
+			case n != 1 || len(c.Final) != 1:
+				return fmt.Errorf("one delivery made %d sessions and %d sandboxes", n, len(c.Final))
+			}
+			tasks, err := judged(ctx, c, func(ctx context.Context, judge *simulation.Client) (holdfast.TaskPage, error) {
+				return judge.ListTasks(ctx, holdfast.ListTasks{Session: page.Sessions[0].ID})
+			})
+			if err == nil && len(tasks.Tasks) != 1 {
+				err = fmt.Errorf("one delivery made %d tasks", len(tasks.Tasks))
+			}
+			return err
+		},
+	}}
 }
