@@ -58,7 +58,7 @@ func setupReports() []experiment {
 				err = l.client.SignalProcess(l, b.Sandbox, b.Process, "KILL")
 			}
 			if err == nil {
-				err = l.until("a report was lost", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+				err = l.until("a report was lost", func() (bool, error) { return kept.count() > 0, nil })
 			}
 			if err == nil {
 				_, err = l.client.DeleteEnvironment(l, b.Name)
@@ -86,7 +86,7 @@ func lateReady(ready about) func(*lab) (string, error) {
 		fault := l.wire.always(transport.Drop, ready)
 		first, err := l.build("first", shortSetup)
 		if err == nil {
-			err = l.until("a report was lost", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+			err = l.until("a report was lost", func() (bool, error) { return kept.count() > 0, nil })
 		}
 		if err != nil {
 			return "", err
@@ -172,7 +172,7 @@ func (l *lab) buildsUnheard(report about, setup string, end holdfast.BuildState)
 		err = l.client.SignalProcess(l, b.Sandbox, b.Process, "KILL")
 	}
 	if err == nil {
-		err = l.until("a report was lost", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+		err = l.until("a report was lost", func() (bool, error) { return fault.count() > 0, nil })
 	}
 	if err != nil {
 		return b, 0, err

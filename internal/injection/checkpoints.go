@@ -26,7 +26,7 @@ func copies() []experiment {
 				if err = errors.Join(err, l.fired(fault)); err != nil {
 					return "", err
 				}
-				return seen(l.copied(c, 1), "%d levels doubled: READY, one copy", l.wire.count(fault))
+				return seen(l.copied(c, 1), "%d levels doubled: READY, one copy", fault.count())
 			}},
 			experiment{hop: hop.name, message: "EnsureCheckpoint", cell: Late, does: "the level PRESENT arrives at the " + hop.to + " again once the checkpoint is deleted", run: func(l *lab) (string, error) {
 				kept := l.wire.tape(about{path: hop.path, body: `"desired":"PRESENT"`})

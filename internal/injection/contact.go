@@ -151,7 +151,7 @@ func unheardTask(l *lab) (string, error) {
 	if err == nil {
 		err = l.until("its process runs, and the answer that says so is lost", func() (bool, error) {
 			err := l.started(se, 1)
-			return err == nil && l.wire.count(fault) > 0, err
+			return err == nil && fault.count() > 0, err
 		})
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ func guestDeliveries() []experiment {
 			fault := overlap(l.wire, ready())
 			sb, err := l.create("ready")
 			if err == nil {
-				err = l.until("the report came", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+				err = l.until("the report came", func() (bool, error) { return fault.count() > 0, nil })
 			}
 			if err != nil {
 				return "", err
@@ -40,7 +40,7 @@ func guestDeliveries() []experiment {
 			kept := l.wire.tape(ready())
 			sb, err := l.create("ready", replaced)
 			if err == nil {
-				err = l.until("the report came", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+				err = l.until("the report came", func() (bool, error) { return kept.count() > 0, nil })
 			}
 			if err = errors.Join(err, l.machine.kill(l, ref(sb))); err != nil {
 				return "", err
@@ -68,7 +68,7 @@ func guestDeliveries() []experiment {
 			began := time.Now()
 			sb, err := l.becomes(id, holdfast.SandboxReady)
 			if err == nil {
-				err = l.until("a report was lost", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+				err = l.until("a report was lost", func() (bool, error) { return fault.count() > 0, nil })
 			}
 			return seen(errors.Join(err, l.once(sb)), "READY %s later, by asking downward; one boot", since(began))
 		}},
@@ -145,7 +145,7 @@ func failedTwice(l *lab) (string, error) {
 	l.machine.fail(false, true) // the host does not hear that the guest is ready
 	id, err := l.abandoned("failed", nil)
 	if err == nil {
-		err = l.until("its instance is ordered", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+		err = l.until("its instance is ordered", func() (bool, error) { return kept.count() > 0, nil })
 	}
 	if err != nil {
 		return "", err
@@ -215,7 +215,7 @@ func facts() []experiment {
 			kept := l.wire.tape(observed)
 			sb, err := l.replacedOnce()
 			if err == nil {
-				err = l.until("the host has said so", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+				err = l.until("the host has said so", func() (bool, error) { return kept.count() > 0, nil })
 			}
 			if err != nil {
 				return "", err
@@ -232,13 +232,13 @@ func facts() []experiment {
 			fault := l.wire.always(transport.Overlap, beats)
 			sb, err := l.create("beats")
 			if err == nil {
-				err = l.until("a heartbeat came", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+				err = l.until("a heartbeat came", func() (bool, error) { return fault.count() > 0, nil })
 			}
 			return seen(errors.Join(err, l.stays(sb), l.hostIs(holdfast.HostReady)), "the host is READY, once")
 		}},
 		{hop: "H7", message: "heartbeat", cell: Late, does: "an old heartbeat arrives after newer ones", run: func(l *lab) (string, error) {
 			kept := l.wire.tape(beats)
-			if err := l.until("two heartbeats came", func() (bool, error) { return l.wire.count(kept) > 1, nil }); err != nil {
+			if err := l.until("two heartbeats came", func() (bool, error) { return kept.count() > 1, nil }); err != nil {
 				return "", err
 			}
 			before, err := l.client.ListHosts(l)
@@ -346,7 +346,7 @@ func exits() []experiment {
 			kept := l.wire.tape(exited)
 			sb, err := l.replacedOnce()
 			if err == nil {
-				err = l.until("the fleet has said so", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+				err = l.until("the fleet has said so", func() (bool, error) { return kept.count() > 0, nil })
 			}
 			if err != nil {
 				return "", err

@@ -51,7 +51,7 @@ func calls() []experiment {
 			if err = errors.Join(err, l.fired(fault)); err != nil {
 				return "", err
 			}
-			return seen(l.once(sb), "one sandbox, one boot, after %d losses", l.front.count(fault))
+			return seen(l.once(sb), "one sandbox, one boot, after %d losses", fault.count())
 		}},
 	}
 }
@@ -71,7 +71,7 @@ func levels() []experiment {
 				if err = errors.Join(err, l.fired(fault)); err != nil {
 					return "", err
 				}
-				return seen(l.once(sb), "%d levels doubled: one boot, then SUSPENDED", l.wire.count(fault))
+				return seen(l.once(sb), "%d levels doubled: one boot, then SUSPENDED", fault.count())
 			}},
 			experiment{hop: hop.name, message: "EnsureInstance", cell: Late,
 				does: "the level RUNNING arrives at the " + hop.to + " again once the sandbox is suspended, and again once it is deleted", run: lateLevel(at)},

@@ -162,8 +162,8 @@ func TestTheWireKeepsWhatPassesAndSendsItAgain(t *testing.T) {
 		t.Errorf("the second of them did not: %v", err)
 	}
 	status, answer, err := w.again(t.Context(), kept, 0)
-	if err != nil || status != 200 || answer != "done" || w.count(kept) != 1 || w.count(dropped) != 1 {
-		t.Errorf("again: %d %q %v; kept %d, dropped %d", status, answer, err, w.count(kept), w.count(dropped))
+	if err != nil || status != 200 || answer != "done" || kept.count() != 1 || dropped.count() != 1 {
+		t.Errorf("again: %d %q %v; kept %d, dropped %d", status, answer, err, kept.count(), dropped.count())
 	}
 	if want := []string{"/a 1 y", "/a 2 y", "/b x y", "/a 1 y"}; !slices.Equal(got, want) {
 		t.Errorf("arrived %q, want %q", got, want)

@@ -191,7 +191,7 @@ func (l *lab) abandoned(id string, fault *rule) (holdfast.SandboxID, error) {
 	err := l.until("a create is recorded, and its message kept back", func() (bool, error) {
 		var err error
 		page, err = l.client.ListSandboxes(l, holdfast.ListSandboxes{})
-		return err == nil && len(page.Sandboxes) == 1 && (fault == nil || l.wire.count(fault) > 0), err
+		return err == nil && len(page.Sandboxes) == 1 && (fault == nil || fault.count() > 0), err
 	})
 	leave()
 	if createErr := <-left; createErr == nil && fault != nil {

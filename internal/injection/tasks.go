@@ -46,7 +46,7 @@ func taskReports() []experiment {
 				err = l.client.SignalProcess(l, se.Sandbox, t.Process, "KILL")
 			}
 			if err == nil {
-				err = l.until("a report was lost", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+				err = l.until("a report was lost", func() (bool, error) { return fault.count() > 0, nil })
 			}
 			if err != nil {
 				return "", err
@@ -72,7 +72,7 @@ func lateTask(complete about) func(*lab) (string, error) {
 			err = l.client.SignalProcess(l, se.Sandbox, t.Process, "KILL")
 		}
 		if err == nil {
-			err = l.until("a report was lost", func() (bool, error) { return l.wire.count(kept) > 0, nil })
+			err = l.until("a report was lost", func() (bool, error) { return kept.count() > 0, nil })
 		}
 		if err == nil {
 			err = l.boots(se)

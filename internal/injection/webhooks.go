@@ -216,7 +216,7 @@ func incoming() []experiment {
 			if err := l.provides("never"); err != nil {
 				return "", err
 			}
-			err := l.until("it was tried", func() (bool, error) { return l.wire.count(fault) > 0, nil })
+			err := l.until("it was tried", func() (bool, error) { return fault.count() > 0, nil })
 			if err != nil {
 				return "", err
 			}

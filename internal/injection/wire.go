@@ -21,6 +21,7 @@ type about struct {
 
 // rule is one fault on the wire.
 type rule struct {
+	of *wire // whose lock guards it
 	about
 	kind   transport.Kind // None keeps a copy of what passes
 	most   int            // messages at most; 0: all, until it is lifted
@@ -47,6 +48,7 @@ type wire struct {
 func (w *wire) add(r *rule) *rule {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	r.of = w
 	w.rules = append(w.rules, r)
 	return r
 }
@@ -77,9 +79,9 @@ func (w *wire) liftAll() {
 }
 
 // count is how often a rule has fired.
-func (w *wire) count(r *rule) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (r *rule) count() int {
+	r.of.mu.Lock()
+	defer r.of.mu.Unlock()
 	return r.fired
 }
 
